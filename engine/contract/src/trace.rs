@@ -1,0 +1,53 @@
+//! What an engine lets others see of its lanes: finished launches and running totals.
+
+use crate::{Lane, LaunchId, Stage, Tick};
+
+/// One finished launch, for traces and tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchSpan {
+    pub launch: LaunchId,
+    pub lane: Lane,
+    pub stage: Stage,
+    /// Live rows.
+    pub rows: u32,
+    pub started: Tick,
+    pub finished: Tick,
+    /// Processor parts it ran on: core ids of a CPU, SM range of a GPU.
+    pub cores: Vec<u32>,
+    /// The rule that launched it (scheduler's words).
+    pub reason: &'static str,
+}
+
+/// Totals since start for one lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneStats {
+    pub launches: u64,
+    pub rows: u64,
+    pub busy_us: u64,
+}
+
+/// A consistent snapshot of an engine's counters and depths.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngineStats {
+    /// Contexts that are open, and those of them that hold a slot.
+    pub open: u32,
+    pub running: u32,
+    pub pages_used: u32,
+    pub pages_total: u32,
+    /// Commands waiting in the mailbox.
+    pub mailbox_depth: u32,
+    pub ready_chunks: u32,
+    pub background: LaneStats,
+    pub lm: LaneStats,
+    pub urgent: LaneStats,
+    pub refused: u64,
+    pub finished_done: u64,
+    pub finished_capped: u64,
+    pub finished_cancelled: u64,
+    pub finished_failed: u64,
+    /// Encode stages run, and voices answered from the cache.
+    pub encodes: u64,
+    pub encode_hits: u64,
+    pub frames: u64,
+    pub chunks_late: u64,
+}
