@@ -1,1 +1,32 @@
-//! codecs
+//! Wire audio: everything between the engine's mono `f32` samples and the bytes a client hears, and back
+//! (DESIGN.md sections 1 and 3, steps 9 and 10).
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`splice`] | joins decoded chunks into one sample stream; each sample leaves at most once, in order |
+//! | [`resample`] | fixed-ratio rate conversion, delay trimmed, tail flushed |
+//! | [`opus`] | 20 ms packets with 48 kHz time stamps, exact pre-skip and end trim; a decoder for clients and tests |
+//! | [`ogg`] | RFC 7845 Ogg Opus, streamed out; a bounded reader for uploads |
+//! | [`wav`] | headers of known and unknown length; a bounded reader for uploads |
+//! | [`pcm`], [`g711`] | s16le, f32le, mu-law, A-law |
+//!
+//! Everything here is pure: no clock, no IO, no task. Samples are mono `f32` in [-1, 1] unless a function
+//! says otherwise. Bytes from a peer never panic; they end in a [`CodecError`].
+
+pub mod g711;
+pub mod ogg;
+pub mod opus;
+pub mod pcm;
+pub mod resample;
+pub mod splice;
+pub mod wav;
+
+mod audio;
+mod error;
+
+pub use audio::{AudioLimits, MonoAudio, read_audio};
+pub use error::CodecError;
+
+/// Samples per second of the Opus, Ogg and wire time base, whatever the encoder's input rate
+/// (RFC 7587 section 4.1, RFC 7845 section 4).
+pub const OPUS_CLOCK_HZ: u32 = 48_000;
