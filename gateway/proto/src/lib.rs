@@ -1,1 +1,34 @@
-//! proto
+//! The gateway's protocol core: the native wire, its session state machine, text segmentation, pacing
+//! and the playback clock. Pure: no tokio, no socket, no clock; time, ids and randomness are arguments.
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | [`wire`] | how messages look, and which bytes of a peer are refused, by which error |
+//! | [`session`] | what one native connection does next |
+//! | [`segmenter`] | where streamed text is cut into segments that fit the model |
+//! | [`pacer`] | when a packet may leave |
+//! | [`playback`] | where the listener is, and so when each sample is due |
+//! | [`alignment`] | which words the listener has heard |
+//! | [`catalog`] | which model, voice and layout a request means |
+//! | [`speech`] | what `POST /v1/audio/speech` asks |
+//!
+//! The rule of every state machine here: after each mutation the caller drains `poll_output` until it
+//! is empty and then reads `poll_timeout`; only then comes the next mutation.
+
+pub mod alignment;
+pub mod catalog;
+pub mod fuzz;
+pub mod link;
+pub mod pacer;
+pub mod playback;
+pub mod segmenter;
+pub mod session;
+pub mod speech;
+pub mod wire;
+
+/// `samples` at `rate` hertz as a position of the 48 kHz wire clock, rounded down.
+#[must_use]
+pub fn at_wire_clock(samples: u64, rate: u32) -> u64 {
+    let scaled = u128::from(samples) * u128::from(wire::CLOCK_HZ) / u128::from(rate.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}

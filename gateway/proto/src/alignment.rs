@@ -1,0 +1,281 @@
+//! Which words the listener has heard: characters spread over the voiced parts of each segment
+//! (DESIGN.md section 3, "Alignment"). An estimate, and marked so.
+
+use std::collections::VecDeque;
+
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::at_wire_clock;
+use crate::wire::{CLOCK_HZ, Heard};
+
+/// Most characters of text an answer repeats.
+pub const HEARD_CHARACTERS_MAX: usize = 16_384;
+
+/// 48 kHz samples of one window that is voiced or not: 20 ms.
+const WINDOW: u64 = 960;
+/// Mean square above which a window is voiced: -50 dBFS.
+const VOICED_MEAN_SQUARE: f32 = 1e-5;
+/// Characters spoken in a voiced window until the voice's own rate is known: 15 a second.
+const PACE_CHARACTERS: f64 = 0.3;
+/// Voiced windows measured before the voice's own rate is believed: one second.
+const PACE_WINDOWS_MIN: u64 = 50;
+
+/// Text and sound of one epoch, as far as the listener has not fully heard them.
+#[derive(Clone, Debug, Default)]
+pub struct Alignment {
+    segments: VecDeque<Segment>,
+    /// Index of `segments[0]`.
+    first: u32,
+    /// What was heard of segments that are gone: their count of characters, and the end of their text.
+    past_characters: u64,
+    past: String,
+    /// Characters and voiced windows of finished segments: the voice's rate.
+    measured_characters: u64,
+    measured_windows: u64,
+    /// Estimates never go back.
+    floor: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Segment {
+    text: String,
+    characters: u64,
+    /// Spaces and unspoken text after it.
+    gap: String,
+    /// 48 kHz positions of its first sample and after its last.
+    start: Option<u64>,
+    end: Option<u64>,
+    /// One entry for each window from `start`: whether it is voiced.
+    voiced: Vec<bool>,
+    /// The window being filled: sum of squares and samples, at the model's rate.
+    energy: f32,
+    filled: u64,
+}
+
+impl Alignment {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Text of a segment; segments come in order.
+    pub fn handle_text(&mut self, segment: u32, text: &str) {
+        if let Some(segment) = self.segment(segment) {
+            segment.text.push_str(text);
+            segment.characters += text.chars().count() as u64;
+        }
+    }
+
+    /// Text that follows a segment and is not spoken.
+    pub fn handle_gap(&mut self, segment: u32, text: &str) {
+        if segment.checked_add(1) == Some(self.first) {
+            self.past.push_str(text);
+            self.past_characters += text.chars().count() as u64;
+        } else if let Some(segment) = self.segment(segment) {
+            segment.gap.push_str(text);
+        }
+    }
+
+    /// Sound of a segment: `first_sample` counts the context's samples at `rate`.
+    pub fn handle_chunk(&mut self, segment: u32, first_sample: u64, samples: &[f32], rate: u32) {
+        let window = WINDOW * u64::from(rate.max(1)) / u64::from(CLOCK_HZ);
+        let Some(segment) = self.segment(segment) else { return };
+        segment.start.get_or_insert(at_wire_clock(first_sample, rate));
+        for sample in samples {
+            segment.energy += sample * sample;
+            segment.filled += 1;
+            if segment.filled >= window {
+                segment.voiced.push(segment.energy / segment.filled as f32 > VOICED_MEAN_SQUARE);
+                segment.energy = 0.0;
+                segment.filled = 0;
+            }
+        }
+    }
+
+    /// A segment's sound ended before 48 kHz position `end`.
+    pub fn handle_segment_end(&mut self, segment: u32, end: u64) {
+        let Some(segment) = self.segment(segment) else { return };
+        segment.end = Some(end);
+        segment.start.get_or_insert(end);
+        let (characters, windows) = (segment.characters, segment.voiced_before(u64::MAX));
+        self.measured_characters += characters;
+        self.measured_windows += windows;
+    }
+
+    /// Folds segments heard to their end away, so that a long text takes no more room than a short one.
+    pub fn forget(&mut self, played: u64) {
+        while self.segments.front().is_some_and(|segment| segment.end.is_some_and(|end| end <= played)) {
+            if let Some(segment) = self.segments.pop_front() {
+                self.first += 1;
+                self.past_characters += segment.characters + segment.gap.chars().count() as u64;
+                self.past.push_str(&segment.text);
+                self.past.push_str(&segment.gap);
+                keep_end(&mut self.past);
+            }
+        }
+    }
+
+    /// What was heard when position `played` was audible.
+    pub fn heard(&mut self, played: u64) -> Heard {
+        self.forget(played);
+        let mut text = self.past.clone();
+        let mut characters = self.past_characters;
+        let pace = self.pace();
+        if let Some(segment) = self.segments.front() {
+            let floor = self.floor.saturating_sub(characters);
+            let part = segment.heard(played, pace, floor);
+            text.push_str(part);
+            characters += part.chars().count() as u64;
+        }
+        // Spaces after the last word were not heard.
+        let gap = text.len() - text.trim_end().len();
+        characters -= text[text.len() - gap..].chars().count() as u64;
+        text.truncate(text.len() - gap);
+        keep_end(&mut text);
+        self.floor = self.floor.max(characters);
+        Heard { text, characters, samples: played, estimated: true }
+    }
+
+    fn pace(&self) -> f64 {
+        if self.measured_windows < PACE_WINDOWS_MIN {
+            return PACE_CHARACTERS;
+        }
+        self.measured_characters as f64 / self.measured_windows as f64
+    }
+
+    /// The segment with this index, made if it is the next one; `None` when it is gone or far ahead.
+    fn segment(&mut self, index: u32) -> Option<&mut Segment> {
+        let at = index.checked_sub(self.first)? as usize;
+        if at == self.segments.len() {
+            self.segments.push_back(Segment::default());
+        }
+        self.segments.get_mut(at)
+    }
+}
+
+impl Segment {
+    /// Voiced windows that end at or before 48 kHz position `played`.
+    fn voiced_before(&self, played: u64) -> u64 {
+        let start = self.start.unwrap_or(u64::MAX);
+        let windows = usize::try_from(played.saturating_sub(start) / WINDOW).unwrap_or(usize::MAX);
+        self.voiced.iter().take(windows).filter(|voiced| **voiced).count() as u64
+    }
+
+    /// The words heard: whole ones only. `floor` characters are taken as heard whatever the sound says.
+    fn heard(&self, played: u64, pace: f64, floor: u64) -> &str {
+        let before = self.voiced_before(played);
+        let all = self.voiced_before(u64::MAX);
+        let spread = match self.end {
+            // A segment without a voiced window is heard as its time passes.
+            Some(end) if all == 0 => {
+                let start = self.start.unwrap_or(end);
+                let length = (end - start.min(end)).max(1);
+                self.characters * played.saturating_sub(start).min(length) / length
+            }
+            Some(_) => self.characters * before / all,
+            None => (before as f64 * pace) as u64,
+        };
+        let characters = spread.max(floor).min(self.characters);
+        let bytes = self.text.char_indices().nth(usize::try_from(characters).unwrap_or(usize::MAX));
+        let bytes = bytes.map_or(self.text.len(), |(at, _)| at);
+        if bytes == self.text.len() && self.end.is_some() {
+            return &self.text;
+        }
+        let words = self.text.unicode_word_indices().map(|(at, word)| at + word.len());
+        &self.text[..words.take_while(|end| *end <= bytes).last().unwrap_or(0)]
+    }
+}
+
+fn keep_end(text: &mut String) {
+    if text.len() <= HEARD_CHARACTERS_MAX {
+        return;
+    }
+    let surplus = text.chars().count().saturating_sub(HEARD_CHARACTERS_MAX);
+    let at = text.char_indices().nth(surplus).map_or(0, |(at, _)| at);
+    text.drain(..at);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: u32 = 24_000;
+
+    /// `seconds` of a loud or silent segment that goes on at `first`.
+    fn sound(alignment: &mut Alignment, segment: u32, first: &mut u64, seconds: f64, loud: bool) {
+        let samples = vec![if loud { 0.1 } else { 0.0 }; (seconds * f64::from(RATE)) as usize];
+        alignment.handle_chunk(segment, *first, &samples, RATE);
+        *first += samples.len() as u64;
+    }
+
+    fn two_segments() -> (Alignment, u64) {
+        let mut alignment = Alignment::new();
+        alignment.handle_text(0, "One two three four.");
+        alignment.handle_gap(0, " ");
+        alignment.handle_text(1, "Five six");
+        let mut at = 0;
+        sound(&mut alignment, 0, &mut at, 1.0, true);
+        sound(&mut alignment, 0, &mut at, 1.0, false);
+        sound(&mut alignment, 0, &mut at, 1.0, true);
+        alignment.handle_segment_end(0, at * 2);
+        sound(&mut alignment, 1, &mut at, 1.0, true);
+        (alignment, at * 2)
+    }
+
+    #[test]
+    fn nothing_is_heard_before_the_first_sample() {
+        let (mut alignment, _) = two_segments();
+        assert_eq!(alignment.heard(0).text, "");
+    }
+
+    #[test]
+    fn silence_is_no_text_and_the_cut_is_at_a_words_end() {
+        let (mut alignment, _) = two_segments();
+        let half = alignment.heard(48_000);
+        assert_eq!((half.text.as_str(), half.characters, half.estimated), ("One two", 7, true));
+        assert_eq!(alignment.heard(96_000).text, "One two");
+        assert_eq!(alignment.heard(120_000).text, "One two three");
+        let all = alignment.heard(144_000);
+        assert_eq!((all.text.as_str(), all.characters), ("One two three four.", 19));
+    }
+
+    #[test]
+    fn an_unfinished_segment_is_measured_by_the_rate_of_the_finished_ones() {
+        let (mut alignment, end) = two_segments();
+        // 19 characters in 100 voiced windows: 9.5 in the second that the second segment has.
+        assert_eq!(alignment.heard(end).text, "One two three four. Five six");
+        let (mut alignment, end) = two_segments();
+        assert_eq!(alignment.heard(end - 24_000).text, "One two three four. Five");
+    }
+
+    #[test]
+    fn what_was_heard_never_shrinks() {
+        let (mut alignment, end) = two_segments();
+        let mut last = 0;
+        for played in (0..end).step_by(1_000) {
+            let heard = alignment.heard(played).characters;
+            assert!(heard >= last, "{heard} < {last} at {played}");
+            last = heard;
+        }
+        assert!(
+            alignment.heard(0).characters >= 19,
+            "a position that goes back takes no finished segment back"
+        );
+    }
+
+    #[test]
+    fn a_long_text_leaves_only_its_end() {
+        let mut alignment = Alignment::new();
+        let mut at = 0;
+        for segment in 0..200 {
+            alignment.handle_text(segment, &"wort ".repeat(50));
+            sound(&mut alignment, segment, &mut at, 0.1, true);
+            alignment.handle_segment_end(segment, at * 2);
+            alignment.heard(at * 2);
+        }
+        let heard = alignment.heard(at * 2);
+        assert_eq!(heard.characters, 49_999);
+        assert!(heard.text.chars().count() <= HEARD_CHARACTERS_MAX);
+        assert!(alignment.segments.is_empty());
+    }
+}

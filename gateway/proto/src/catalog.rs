@@ -1,0 +1,250 @@
+//! Which model, voice, language and layout a request means, and what the catalogue endpoints answer
+//! (DESIGN.md section 7). Refusals list what is valid.
+
+use contract::{
+    EngineError, EngineInfo, Layout, ModelInfo, OpenContext, Sampling, Tick, VoiceChoice, VoiceKind,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::segmenter::Zones;
+use crate::wire::{SamplingFields, WireError};
+
+/// What a request asks of an engine, from `open` or from an HTTP body.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ask {
+    pub model: Option<String>,
+    pub voice: Option<String>,
+    pub language: Option<String>,
+    pub instructions: Option<String>,
+    /// `None` takes the first of `layouts` that the voice can speak.
+    pub layout: Option<Layout>,
+    pub sampling: SamplingFields,
+    pub exact_frames: Option<u32>,
+}
+
+/// A request that an engine can take.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Name of the model.
+    pub model: String,
+    /// Id of the voice, where the model has voices.
+    pub voice: Option<String>,
+    pub language: Option<String>,
+    pub layout: Layout,
+    /// Hertz of the model's samples.
+    pub sample_rate: u32,
+    /// How its text is cut.
+    pub zones: Zones,
+    instructions: Option<String>,
+    sampling: Sampling,
+    exact_frames: Option<u32>,
+}
+
+impl Target {
+    /// Finds what `ask` means. `preferred` says which layout to take when none is asked for; `bench`
+    /// whether the server was started for benchmarking.
+    ///
+    /// # Errors
+    /// Unknown model, voice or language (the text lists the valid ones), or something the model cannot.
+    pub fn resolve(
+        info: &EngineInfo,
+        ask: &Ask,
+        preferred: [Layout; 2],
+        bench: bool,
+    ) -> Result<Self, WireError> {
+        let model = find_model(info, ask.model.as_deref())?;
+        let (voice, layouts) = find_voice(model, ask.voice.as_deref())?;
+        let layout = find_layout(model, ask.layout, layouts, preferred)?;
+        let language = find_language(model, ask.language.as_deref())?;
+        if ask.instructions.as_ref().is_some_and(|text| !text.is_empty()) && !model.takes_instructions {
+            return Err(unsupported("instructions", model, "it takes none; leave the field out"));
+        }
+        if ask.exact_frames.is_some() && !bench {
+            return Err(unsupported("exact_frames", model, "only a server started with --bench accepts it"));
+        }
+        let zones = match layout {
+            Layout::Streamed => Zones::streamed(model.segment_characters_max),
+            Layout::Whole => Zones::whole(model.segment_characters_max),
+        };
+        let asked = ask.sampling;
+        Ok(Self {
+            model: model.name.clone(),
+            voice,
+            language,
+            layout,
+            sample_rate: model.sample_rate,
+            zones,
+            instructions: ask.instructions.clone().filter(|text| !text.is_empty()),
+            sampling: Sampling {
+                temperature: asked.temperature,
+                top_k: asked.top_k,
+                top_p: asked.top_p,
+                repetition_penalty: asked.repetition_penalty,
+                seed: asked.seed,
+                ..Sampling::default()
+            },
+            exact_frames: ask.exact_frames,
+        })
+    }
+
+    /// The engine's request for one epoch that began at `arrival`.
+    #[must_use]
+    pub fn request(&self, arrival: Tick, tenant: u32) -> OpenContext {
+        OpenContext {
+            model: self.model.clone(),
+            voice: self.voice.clone().map_or(VoiceChoice::Default, VoiceChoice::Named),
+            language: self.language.clone(),
+            instructions: self.instructions.clone(),
+            layout: self.layout,
+            sampling: self.sampling,
+            arrival,
+            tenant,
+            exact_frames: self.exact_frames,
+        }
+    }
+}
+
+fn find_model<'a>(info: &'a EngineInfo, asked: Option<&str>) -> Result<&'a ModelInfo, EngineError> {
+    let found = match asked {
+        None => info.models.first(),
+        Some(name) => info.models.iter().find(|model| model.name == name),
+    };
+    found.ok_or_else(|| EngineError::UnknownModel {
+        model: asked.unwrap_or("").chars().take(64).collect(),
+        known: info.models.iter().map(|model| model.name.clone()).collect(),
+    })
+}
+
+/// The voice's id and the layouts it can speak.
+fn find_voice<'a>(
+    model: &'a ModelInfo,
+    asked: Option<&str>,
+) -> Result<(Option<String>, &'a [Layout]), WireError> {
+    let known = || model.voices.iter().map(|voice| voice.name.clone()).collect::<Vec<_>>();
+    let found = match asked {
+        None => match model.default_voice.and_then(|at| model.voices.get(at)) {
+            None if model.voices.is_empty() => return Ok((None, &model.layouts)),
+            None => {
+                return Err(WireError::MissingField {
+                    param: "voice".to_owned(),
+                    hint: Some("this model has no default voice; GET /v1/audio/voices lists its voices"),
+                });
+            }
+            found => found,
+        },
+        Some(name) => model
+            .voices
+            .iter()
+            .find(|voice| voice.id == name || voice.name == name)
+            .or_else(|| model.voices.iter().find(|voice| voice.name.eq_ignore_ascii_case(name))),
+    };
+    match found {
+        Some(voice) => Ok((Some(voice.id.clone()), &voice.layouts)),
+        None => Err(WireError::Engine(EngineError::UnknownVoice {
+            voice: asked.unwrap_or("").chars().take(64).collect(),
+            known: known(),
+        })),
+    }
+}
+
+fn find_layout(
+    model: &ModelInfo,
+    asked: Option<Layout>,
+    layouts: &[Layout],
+    preferred: [Layout; 2],
+) -> Result<Layout, WireError> {
+    let can = |layout: &Layout| layouts.contains(layout) && model.layouts.contains(layout);
+    match asked {
+        Some(layout) if can(&layout) => Ok(layout),
+        Some(_) => {
+            let known: Vec<&str> = layouts.iter().filter(|layout| can(layout)).map(|l| l.name()).collect();
+            Err(unsupported("layout", model, &format!("this voice can: {}", known.join(", "))))
+        }
+        None => preferred
+            .into_iter()
+            .find(can)
+            .ok_or_else(|| unsupported("voice", model, "this voice can speak no layout; choose another")),
+    }
+}
+
+fn find_language(model: &ModelInfo, asked: Option<&str>) -> Result<Option<String>, EngineError> {
+    let Some(asked) = asked else { return Ok(None) };
+    let lower = asked.to_lowercase();
+    match model.languages.iter().find(|language| **language == lower) {
+        Some(language) => Ok(Some(language.clone())),
+        None => Err(EngineError::UnknownLanguage {
+            language: asked.chars().take(64).collect(),
+            known: model.languages.clone(),
+        }),
+    }
+}
+
+fn unsupported(field: &'static str, model: &ModelInfo, hint: &str) -> WireError {
+    WireError::Engine(EngineError::Unsupported { field, model: model.name.clone(), hint: hint.to_owned() })
+}
+
+/// A list answer: `{object: "list", data: [...]}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing<T> {
+    pub object: String,
+    pub data: Vec<T>,
+}
+
+/// One entry of `GET /v1/models`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelEntry {
+    pub id: String,
+    pub object: String,
+    /// Seconds since 1970 when the process loaded it.
+    pub created: u64,
+    pub owned_by: String,
+}
+
+/// One entry of `GET /v1/audio/voices`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoiceEntry {
+    pub id: String,
+    pub name: String,
+    /// Seconds since 1970; of a checkpoint's own voices, when the process loaded it.
+    pub created_at: u64,
+    pub object: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub language: Option<String>,
+}
+
+/// Answer of `GET /v1/models`; `created` in seconds since 1970.
+#[must_use]
+pub fn models(info: &EngineInfo, created: u64) -> Listing<ModelEntry> {
+    let data = info.models.iter().map(|model| ModelEntry {
+        id: model.name.clone(),
+        object: "model".to_owned(),
+        created,
+        owned_by: "voxlane".to_owned(),
+    });
+    Listing { object: "list".to_owned(), data: data.collect() }
+}
+
+/// Answer of `GET /v1/audio/voices`: every voice of every model; a voice that several models share
+/// (same id) is listed once.
+#[must_use]
+pub fn voices(info: &EngineInfo, created: u64) -> Listing<VoiceEntry> {
+    let mut data: Vec<VoiceEntry> = Vec::new();
+    for voice in info.models.iter().flat_map(|model| &model.voices) {
+        if data.iter().all(|known| known.id != voice.id) {
+            data.push(VoiceEntry {
+                id: voice.id.clone(),
+                name: voice.name.clone(),
+                created_at: created,
+                object: "audio.voice".to_owned(),
+                kind: match voice.kind {
+                    VoiceKind::Clip => "clip",
+                    VoiceKind::Speaker => "speaker",
+                }
+                .to_owned(),
+                language: voice.language.clone(),
+            });
+        }
+    }
+    Listing { object: "list".to_owned(), data }
+}

@@ -1,0 +1,174 @@
+//! What `POST /v1/audio/speech` asks, and the events it answers with when asked for `sse`
+//! (OpenAI's shape; the fields below `stream_format` are ours).
+
+use contract::Layout;
+use serde::Serialize;
+
+use crate::catalog::Ask;
+use crate::wire::{ErrorObject, Fields, Json, SAMPLE_RATES, WireError, sampling, voice};
+
+/// Characters of `input` when the server is not configured otherwise.
+pub const INPUT_CHARACTERS_MAX: usize = 4_096;
+
+const FIELDS: &[&str] = &[
+    "exact_frames",
+    "input",
+    "instructions",
+    "language",
+    "layout",
+    "model",
+    "repetition_penalty",
+    "response_format",
+    "sample_rate",
+    "seed",
+    "speed",
+    "stream_format",
+    "temperature",
+    "top_k",
+    "top_p",
+    "voice",
+];
+
+/// A valid request. Model, voice and language are names until [`crate::catalog::Target::resolve`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpeechRequest {
+    /// Has a letter or a digit.
+    pub input: String,
+    pub ask: Ask,
+    pub format: SpeechFormat,
+    /// Hertz of `wav` and `pcm`; `None` is the model's own rate.
+    pub sample_rate: Option<u32>,
+    pub stream: StreamFormat,
+}
+
+/// Container and codec of the answer's audio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SpeechFormat {
+    /// Opus in Ogg.
+    Opus,
+    /// Signed 16-bit little-endian mono, no header.
+    Pcm,
+    Wav,
+}
+
+/// How the answer's body is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StreamFormat {
+    /// The audio itself.
+    Audio,
+    /// Server-sent events with base64 audio.
+    Sse,
+}
+
+impl SpeechFormat {
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Opus => "audio/ogg; codecs=opus",
+            Self::Pcm => "audio/pcm",
+            Self::Wav => "audio/wav",
+        }
+    }
+}
+
+impl SpeechRequest {
+    /// Reads a JSON body strictly; `input_max` bounds the characters of `input`. The caller bounds the
+    /// body's length.
+    ///
+    /// # Errors
+    /// What is wrong, with the field's name; `unsupported` for formats and speeds this server has not.
+    pub fn decode(body: &str, input_max: usize) -> Result<Self, WireError> {
+        let Json::Object(entries) = Json::parse(body)? else {
+            return Err(WireError::InvalidJson { at: 0, what: "it is no object" });
+        };
+        let mut fields = Fields::open(entries, "", "the request", FIELDS)?;
+        let input = fields.string("input", usize::MAX)?;
+        let input = fields.required("input", input)?;
+        let characters = input.chars().count();
+        if characters > input_max {
+            let bound = format!("at most {input_max} characters, but has {characters}");
+            return Err(fields.out_of_range("input", bound));
+        }
+        if !input.chars().any(char::is_alphanumeric) {
+            return Err(fields.out_of_range("input", "text with a letter or a digit".to_owned()));
+        }
+        let model = fields.string("model", 256)?;
+        let format = format(&mut fields)?;
+        if fields.number("speed", f64::MIN, f64::MAX)?.is_some_and(|speed| speed != 1.0) {
+            return Err(WireError::Unsupported { param: "speed", hint: "only 1.0; leave it out".to_owned() });
+        }
+        let stream = fields
+            .choice("stream_format", &[("audio", StreamFormat::Audio), ("sse", StreamFormat::Sse)])?
+            .unwrap_or(StreamFormat::Audio);
+        let sample_rate = fields.u32("sample_rate", 0, u32::MAX)?;
+        if sample_rate.is_some_and(|rate| !SAMPLE_RATES.contains(&rate)) {
+            return Err(fields.out_of_range("sample_rate", "one of 8000, 16000, 24000, 48000".to_owned()));
+        }
+        let ask = Ask {
+            model,
+            voice: voice(&mut fields)?,
+            language: fields.string("language", 256)?,
+            instructions: fields.string("instructions", 16_384)?,
+            layout: fields.choice("layout", &[("streamed", Layout::Streamed), ("whole", Layout::Whole)])?,
+            sampling: sampling(&mut fields)?,
+            exact_frames: fields.u32("exact_frames", 1, 100_000)?,
+        };
+        Ok(Self { input, ask, format, sample_rate, stream })
+    }
+
+    /// Layouts in the order HTTP prefers them: all the text is there.
+    pub const LAYOUTS: [Layout; 2] = [Layout::Whole, Layout::Streamed];
+}
+
+fn format(fields: &mut Fields) -> Result<SpeechFormat, WireError> {
+    let Some(asked) = fields.string("response_format", 64)? else { return Ok(SpeechFormat::Wav) };
+    match asked.as_str() {
+        "opus" => Ok(SpeechFormat::Opus),
+        "pcm" => Ok(SpeechFormat::Pcm),
+        "wav" => Ok(SpeechFormat::Wav),
+        _ => Err(WireError::Unsupported {
+            param: "response_format",
+            hint: format!("{asked:?} is none of wav, pcm, opus"),
+        }),
+    }
+}
+
+/// One server-sent event of a `stream_format: "sse"` answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type")]
+pub enum SpeechEvent {
+    #[serde(rename = "speech.audio.delta")]
+    Delta {
+        /// Base64 of the next bytes of the audio.
+        audio: String,
+    },
+    #[serde(rename = "speech.audio.done")]
+    Done { usage: SpeechUsage },
+    /// The audio broke off after its first byte.
+    #[serde(rename = "error")]
+    Error { error: ErrorObject },
+}
+
+/// Tokens as OpenAI counts them: text ids in, codec frames out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SpeechUsage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub total_tokens: u64,
+}
+
+impl SpeechEvent {
+    /// The event as it stands in the body.
+    #[must_use]
+    pub fn to_event(&self) -> String {
+        // Only maps with keys that are no strings can fail, and there are none.
+        format!("data: {}\n\n", serde_json::to_string(self).unwrap_or_default())
+    }
+}
+
+impl SpeechUsage {
+    #[must_use]
+    pub const fn new(text_ids: u64, frames: u64) -> Self {
+        Self { input_tokens: text_ids, output_tokens: frames, total_tokens: text_ids.saturating_add(frames) }
+    }
+}

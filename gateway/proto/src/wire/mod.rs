@@ -1,0 +1,35 @@
+//! The native wire, `voxlane.v1`: types of docs/protocol.md and how they are read and written.
+//!
+//! What a client sends is read strictly ([`Incoming::decode`], [`Header::decode`]); what a server sends
+//! is read loosely ([`ServerMessage::from_json`]), so that servers may add fields and types.
+
+mod client;
+mod close;
+mod decode;
+mod error;
+mod fields;
+mod header;
+mod json;
+mod server;
+
+pub use client::{
+    AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, ListenerState, Open, PlaybackReport,
+    Player, Received, Resume, SAMPLE_RATES, SamplingFields, TEXT_BYTES_MAX, TextAppend, Unreadable,
+    WireCodec,
+};
+pub use close::CloseCode;
+pub use error::{ErrorBody, ErrorKind, ErrorObject, WireError};
+pub use header::{DURATION_MAX, Flags, HEADER_BYTES, Header, PacketKind};
+pub use json::{DEPTH_MAX, Json, Text, join};
+pub use server::{
+    ChunkTrace, End, ErrorMessage, Heard, Opened, OpenedAudio, Ready, ReadyAudio, ReadyLimits, ReadyModel,
+    ReadyVoice, ResumedContext, ServerMessage, UsageFields,
+};
+
+pub(crate) use decode::{sampling, voice};
+pub(crate) use fields::Fields;
+
+/// The WebSocket subprotocol of this wire.
+pub const SUBPROTOCOL: &str = "voxlane.v1";
+/// Hertz of every position on the wire, whatever rate a model makes (RFC 7587 section 4.1).
+pub const CLOCK_HZ: u32 = 48_000;
