@@ -1,1 +1,28 @@
-//! gateway
+//! The gateway: sockets, HTTP, configuration and the command line around the pure parts in `proto`,
+//! `codecs` and an engine behind [`contract::EngineHandle`] (DESIGN.md sections 2, 3 and 7).
+
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod engine;
+
+mod admin;
+mod app;
+mod drain;
+mod encode;
+mod error;
+mod file;
+mod http;
+mod listen;
+mod logs;
+mod metrics;
+mod native;
+mod output;
+mod server;
+mod stream;
+mod utterance;
+
+pub use app::App;
+pub use error::ApiError;
+pub use listen::ListenError;
+pub use server::{ServeError, Server};

@@ -1,1 +1,272 @@
-//! sched
+//! The scheduler: a pure state machine that decides what runs in which lane, and when.
+//!
+//! It does no IO, reads no clock and starts no thread. Time is an argument of every verb, so the
+//! same commands and completions at the same ticks always give the same decisions: the engine loop,
+//! the simulator and the tests all drive it alike. The rules are those of DESIGN.md section 5, the
+//! words those of section 1.
+//!
+//! After every mutation (`handle_*`) the caller drains [`Sched::poll_decision`] and
+//! [`Sched::poll_output`] until both are empty, then sleeps until [`Sched::poll_timeout`] or the next
+//! command or completion.
+
+mod admission;
+mod codec;
+mod command;
+mod commands;
+mod completion;
+mod completions;
+mod config;
+mod context;
+mod decision;
+mod encode;
+mod finish;
+mod flight;
+mod guard;
+mod invariants;
+mod ladder;
+mod lm;
+mod output;
+mod pages;
+mod placement;
+mod policy;
+mod prefill;
+mod prefix;
+mod profile;
+mod record;
+mod slack;
+mod slots;
+mod split;
+mod stats;
+mod timers;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use contract::{ContextId, EngineStats, LaunchId, Span, Tick};
+
+use context::Context;
+use encode::Encode;
+use flight::Flight;
+use ladder::Ladder;
+use pages::PagePool;
+use policy::Policy;
+use prefix::Prefix;
+use record::Records;
+use slack::{Pace, View};
+use slots::SlotPool;
+
+pub use command::{Command, EncodeKey};
+pub use completion::{ChunkResult, Completion, FrameOutcome, FrameResult, LaunchResult};
+pub use config::{ConfigError, GuardConfig, PrefillPolicy, SchedConfig};
+pub use decision::{CodecRow, Counterfactual, Decision, DecodeRow, PrefillRow, TextInput, Why, reason};
+pub use invariants::InvariantBroken;
+pub use output::{CommittedChunk, RefusalCause, SchedOutput, SchedUsage};
+pub use placement::place;
+pub use profile::{CostTable, Profile};
+pub use record::Record;
+pub use split::{SplitCandidate, choose_split};
+pub use stats::{Counters, Snapshot};
+pub use timers::WakeReason;
+
+/// The scheduler of one model on one device.
+#[derive(Clone, Debug)]
+pub struct Sched {
+    config: SchedConfig,
+    profile: Profile,
+    /// The latest tick handed in. Time never goes backwards.
+    now: Tick,
+    contexts: BTreeMap<ContextId, Context>,
+    encodes: BTreeMap<EncodeKey, Encode>,
+    prefixes: BTreeMap<EncodeKey, Prefix>,
+    /// Launches whose fence has not passed.
+    flights: BTreeMap<LaunchId, Flight>,
+    next_launch: LaunchId,
+    pages: PagePool,
+    slots: SlotPool,
+    pace: Pace,
+    ladder: Ladder,
+    policy: Policy,
+    /// Since when a due prefill has been held back in a row.
+    deferring_since: Option<Tick>,
+    outputs: VecDeque<SchedOutput>,
+    records: Records,
+    counters: Counters,
+}
+
+impl Sched {
+    /// # Errors
+    /// A bound of the configuration or a shape of the profile that cannot be run.
+    pub fn new(config: SchedConfig, profile: Profile) -> Result<Self, ConfigError> {
+        config.validate()?;
+        profile.validate()?;
+        Ok(Self {
+            now: Tick::ZERO,
+            contexts: BTreeMap::new(),
+            encodes: BTreeMap::new(),
+            prefixes: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            next_launch: LaunchId(1),
+            pages: PagePool::new(config.pages, config.page_positions),
+            slots: SlotPool::new(config.slots),
+            pace: Pace::default(),
+            ladder: Ladder::default(),
+            policy: Policy::default(),
+            deferring_since: None,
+            outputs: VecDeque::new(),
+            records: Records::default(),
+            counters: Counters::default(),
+            config,
+            profile,
+        })
+    }
+
+    /// Takes one command in.
+    pub fn handle_command(&mut self, now: Tick, command: Command) {
+        self.advance(now);
+        self.apply_command(command);
+        self.refresh();
+    }
+
+    /// Takes one launch's end in.
+    pub fn handle_completion(&mut self, now: Tick, completion: Completion) {
+        self.advance(now);
+        self.apply_completion(completion);
+        self.refresh();
+    }
+
+    /// Lets time pass: what was due by `now` happens.
+    pub fn handle_timeout(&mut self, now: Tick) {
+        self.advance(now);
+    }
+
+    /// The next launch, if one is due. Call until `None`.
+    pub fn poll_decision(&mut self, now: Tick) -> Option<Decision> {
+        if now > self.now {
+            self.advance(now);
+        }
+        let decision = self.decide()?;
+        self.records.push(self.now, &decision, self.config.records_max);
+        self.refresh();
+        Some(decision)
+    }
+
+    /// The next event, in order. Call until `None`.
+    pub fn poll_output(&mut self) -> Option<SchedOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// The bounds and targets it was made with.
+    #[must_use]
+    pub fn config(&self) -> &SchedConfig {
+        &self.config
+    }
+
+    /// The profile as corrected by the launches measured so far.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let view = self.view(self.now);
+        let ready =
+            self.contexts.values().filter(|context| !context.finished && view.head(context).is_some());
+        let waiting =
+            self.contexts.values().filter(|context| !context.finished && context.waiting().is_some());
+        let counters = self.counters;
+        Snapshot {
+            engine: EngineStats {
+                open: self.contexts.len() as u32,
+                running: self.slots.used(),
+                pages_used: self.pages.used(),
+                pages_total: self.pages.total(),
+                mailbox_depth: 0,
+                ready_chunks: ready.count() as u32,
+                background: counters.background,
+                lm: counters.lm,
+                urgent: counters.urgent,
+                refused: counters.refused,
+                finished_done: counters.finished_done,
+                finished_capped: counters.finished_capped,
+                finished_cancelled: counters.finished_cancelled,
+                finished_failed: counters.finished_failed,
+                encodes: counters.encodes,
+                encode_hits: 0,
+                frames: counters.frames,
+                chunks_late: counters.chunks_late,
+            },
+            counters,
+            slots_free: self.slots.free(),
+            pages_reserved: self.pages.reserved(),
+            rung: self.ladder.rung() as u32,
+            prefill_first: self.prefill_first(),
+            prefills_waiting: waiting.count() as u32,
+        }
+    }
+
+    /// Urgent first: it is never held up by what the other lanes could do.
+    fn decide(&mut self) -> Option<Decision> {
+        let urgent = self.urgent_decision().or_else(|| self.lm_decision());
+        if urgent.is_some() {
+            return urgent;
+        }
+        // A member that a background batch would make late goes urgent instead, at once.
+        self.background_decision().or_else(|| self.urgent_decision())
+    }
+
+    /// Moves time on and lets what fell due happen.
+    fn advance(&mut self, now: Tick) {
+        self.now = self.now.max(now);
+        self.refresh();
+    }
+
+    /// Brings all that follows from the state up to date.
+    fn refresh(&mut self) {
+        self.expire();
+        self.measure_pace();
+        self.mark_contexts();
+        self.follow_policy();
+    }
+
+    fn measure_pace(&mut self) {
+        let view = self.view(self.now);
+        let mut pace = Pace::default();
+        for context in self.contexts.values() {
+            if let Some(segment) = context.active().filter(|_| view.wants_step(context)) {
+                pace.contexts += 1;
+                pace.positions = pace.positions.max(segment.positions_after(segment.launched));
+            }
+        }
+        pace.round = self.round_time(pace.contexts, pace.positions);
+        self.pace = pace;
+    }
+
+    /// Notes for each context whether its text is dry and its head chunk ready, waiting or promoted.
+    fn mark_contexts(&mut self) {
+        let Self { config, profile, contexts, outputs, counters, pace, now, .. } = self;
+        let view = View { config, profile, pace: *pace, now: *now };
+        for context in contexts.values_mut().filter(|context| !context.finished) {
+            if let Some(output) = finish::mark_text(context, &view, counters) {
+                outputs.push_back(output);
+            }
+            let ahead = context.active().is_some() && !profile.state_grows && view.is_ahead(context);
+            counters.yields += u64::from(ahead && !context.yielding);
+            context.yielding = ahead;
+            codec::mark_head(context, &view, counters);
+        }
+    }
+
+    fn view(&self, now: Tick) -> View<'_> {
+        View { config: &self.config, profile: &self.profile, pace: self.pace, now }
+    }
+
+    /// Time in which each of `contexts` contexts gets one step.
+    fn round_time(&self, contexts: u32, positions: u32) -> Span {
+        let contexts = contexts.max(1);
+        let most = self.profile.decode_contexts_max().max(1);
+        let bucket = self.profile.decode_bucket(contexts.min(most));
+        let step =
+            self.profile.cost(contract::Stage::Decode, contract::Partition::Lm, bucket, positions.max(1));
+        step.times(i64::from(contexts.div_ceil(most)))
+    }
+}

@@ -1,0 +1,310 @@
+//! The model on a device: rows to launch inputs, outputs to frames and samples.
+
+use std::sync::Arc;
+
+use contract::{CloneMode, EngineError, Stage};
+use device::{Backend, HostTensor, Program};
+
+use super::codec::Codec;
+use super::config::{CODEC_FOLDER, Config};
+use super::encode::{CODES, ClipJob, EncodeFacts, SPEAKER};
+use super::reference_codes::{self, ReferenceCodesWeights};
+use super::speaker::{self, SpeakerWeights};
+use super::talker::{self, Talker};
+use super::text::Text;
+use super::{CODEC_LENGTHS, FRAMES_MIN, prompt};
+use crate::weights::Loader;
+use crate::{
+    Capacity, CodecRow, DecodeRow, EncodeJob, EncodeProgram, FrameOutcome, MemoryNeed, ModelError,
+    ModelSource, NextText, PlacedModel, PlannedClip, PrefillRow, Prompt, RowSampling, SpeechPlan,
+    StageInputs, VoiceFeatures,
+};
+
+/// A checkpoint whose weights are on a device.
+pub(crate) struct Placed {
+    config: Arc<Config>,
+    text: Arc<Text>,
+    talker: Talker,
+    codec: Codec,
+    encoders: Option<Encoders>,
+    positions_max: usize,
+}
+
+struct Encoders {
+    speaker: SpeakerWeights,
+    codes: ReferenceCodesWeights,
+}
+
+/// Loads everything; with `None` for the backend only checks and adds up.
+fn load(
+    source: &ModelSource,
+    config: &Config,
+    capacity: &Capacity,
+    mut backend: Option<&mut dyn Backend>,
+) -> Result<(Talker, Codec, Option<Encoders>, MemoryNeed), ModelError> {
+    let files = source.weights("")?;
+    let mut loader = match backend.as_deref_mut() {
+        Some(backend) => Loader::new(&files, backend),
+        None => Loader::dry(&files),
+    };
+    let talker = Talker::load(&mut loader, config, capacity)?;
+    let speaker = match &config.encoders {
+        Some(encoders) => Some(SpeakerWeights::load(&mut loader, &encoders.speaker)?),
+        None => None,
+    };
+    let mut need = loader.need();
+
+    let files = source.weights(CODEC_FOLDER)?;
+    let mut loader = match backend {
+        Some(backend) => Loader::new(&files, backend),
+        None => Loader::dry(&files),
+    };
+    let codec = Codec::load(&mut loader, config)?;
+    let encoders = match (&config.encoders, speaker) {
+        (Some(encoders), Some(speaker)) => {
+            Some(Encoders { speaker, codes: ReferenceCodesWeights::load(&mut loader, &encoders.codes)? })
+        }
+        _ => None,
+    };
+    need.weights_bytes += loader.need().weights_bytes;
+    need.slot_bytes += loader.need().slot_bytes;
+    Ok((talker, codec, encoders, need))
+}
+
+/// Checks that every tensor is there in its shape, and adds up.
+pub(crate) fn need(source: &ModelSource, config: &Config) -> Result<MemoryNeed, ModelError> {
+    let capacity = Capacity { slots: 1, pages: 2, page_len: 1, positions_max: 1 };
+    Ok(load(source, config, &capacity, None)?.3)
+}
+
+impl Placed {
+    pub(crate) fn new(
+        source: &ModelSource,
+        text: Arc<Text>,
+        backend: &mut dyn Backend,
+        capacity: Capacity,
+    ) -> Result<Self, ModelError> {
+        let config = Arc::clone(&text.config);
+        let (talker, codec, encoders, _) = load(source, &config, &capacity, Some(backend))?;
+        let positions_max = talker::positions_max(&config, &capacity);
+        Ok(Self { config, text, talker, codec, encoders, positions_max })
+    }
+
+    fn page_line(&self, pages: &[u32], table: &mut Vec<i32>) {
+        let end = table.len() + self.talker.pages_max();
+        table.extend(pages.iter().take(self.talker.pages_max()).map(|&page| page as i32));
+        table.resize(end, 0);
+    }
+}
+
+/// Inputs every frame needs, in the order both programs declare them.
+#[derive(Default)]
+struct FrameRows {
+    slots: Vec<i32>,
+    step: Vec<i32>,
+    allow_end: Vec<i32>,
+    head: Vec<f32>,
+    sub: Vec<f32>,
+    seeds: Vec<i32>,
+    page_table: Vec<i32>,
+}
+
+impl FrameRows {
+    fn push(&mut self, slot: u32, step: u32, allow_end: bool, sampling: &RowSampling, seed: u64) {
+        self.slots.push(slot as i32);
+        self.step.push(step as i32);
+        self.allow_end.push(i32::from(allow_end && step >= FRAMES_MIN));
+        self.head.extend(sampling.head);
+        self.sub.extend(sampling.sub);
+        self.seeds.extend([seed as u32 as i32, (seed >> u32::BITS) as u32 as i32]);
+    }
+
+    fn into_inputs(self) -> Vec<HostTensor> {
+        vec![
+            HostTensor::I32(self.slots),
+            HostTensor::I32(self.step),
+            HostTensor::I32(self.allow_end),
+            HostTensor::F32(self.head),
+            HostTensor::F32(self.sub),
+            HostTensor::I32(self.seeds),
+            HostTensor::I32(self.page_table),
+        ]
+    }
+}
+
+impl PlacedModel for Placed {
+    fn program(&self, stage: Stage, length: u32) -> Result<Program, ModelError> {
+        match stage {
+            Stage::Codec if length > 0 => Ok(self.codec.program(&self.config, length as usize)),
+            Stage::Decode => Ok(self.talker.decode_program(&self.config)),
+            Stage::Prefill => Ok(self.talker.prefill_program(&self.config)),
+            Stage::Codec | Stage::Encode => Err(no_program(stage, length)),
+        }
+    }
+
+    fn text_ids_needed(&self, plan: &SpeechPlan, voice: Option<&VoiceFeatures>) -> Option<usize> {
+        prompt::text_ids_needed(plan, voice)
+    }
+
+    fn prompt(
+        &self,
+        plan: &SpeechPlan,
+        voice: Option<&VoiceFeatures>,
+        text_ids: &[u32],
+        over: bool,
+    ) -> Result<Prompt, EngineError> {
+        let prompt = prompt::lay_out(&self.config, &self.text.role, plan, voice, text_ids, over)?;
+        if prompt.positions() + FRAMES_MIN as usize >= self.positions_max {
+            return Err(EngineError::FieldOutOfRange {
+                field: "text",
+                value: format!("{} prompt positions with its reference", prompt.positions()),
+                bound: "short enough to leave room for speech",
+            });
+        }
+        Ok(prompt)
+    }
+
+    fn prefill_inputs(&self, rows: &[PrefillRow<'_>]) -> StageInputs {
+        let groups = self.config.talker.groups;
+        let width = self.config.talker.shape.hidden;
+        let mut frame = FrameRows::default();
+        let (mut last, mut speakers) = (Vec::new(), Vec::new());
+        let (mut text_ids, mut codes, mut speaker_rows) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut positions, mut owner) = (Vec::new(), Vec::new());
+        for (index, row) in rows.iter().enumerate() {
+            frame.push(row.slot, 0, row.allow_end, &row.sampling, row.seed);
+            self.page_line(row.pages, &mut frame.page_table);
+            speakers.extend(row.prompt.speaker.iter().flat_map(|vector| vector.iter().take(width)));
+            speakers.resize((index + 1) * width, 0.0);
+            let from = row.from.min(row.prompt.positions().saturating_sub(1));
+            text_ids.extend_from_slice(&row.prompt.text_ids[from..]);
+            codes.extend_from_slice(&row.prompt.codes[from * groups..]);
+            for position in from..row.prompt.positions() {
+                let speaks = row.prompt.speaker_at == Some(position);
+                speaker_rows.push(if speaks { index as i32 } else { -1 });
+                positions.push(position as i32);
+                owner.push(index as i32);
+            }
+            last.push(positions.len() as i32 - 1);
+        }
+        let tokens = positions.len();
+        let mut inputs = frame.into_inputs();
+        inputs.extend([HostTensor::I32(last), HostTensor::F32(speakers)]);
+        inputs.extend([text_ids, codes, speaker_rows, positions, owner].map(HostTensor::I32));
+        StageInputs { rows: rows.len(), tokens, inputs }
+    }
+
+    fn decode_inputs(&self, rows: &[DecodeRow<'_>]) -> StageInputs {
+        let ids = self.config.text;
+        let mut frame = FrameRows::default();
+        let (mut positions, mut owner, mut text_ids) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, row) in rows.iter().enumerate() {
+            frame.push(row.slot, row.step, row.allow_end, &row.sampling, row.seed);
+            self.page_line(row.pages, &mut frame.page_table);
+            positions.push(row.position as i32);
+            owner.push(index as i32);
+            text_ids.push(match row.text {
+                NextText::Id(id) => id as i32,
+                NextText::End => ids.end as i32,
+                NextText::Padding => ids.pad as i32,
+            });
+        }
+        let mut inputs = frame.into_inputs();
+        inputs.extend([positions, owner, text_ids].map(HostTensor::I32));
+        StageInputs { rows: rows.len(), tokens: 0, inputs }
+    }
+
+    fn codec_inputs(&self, rows: &[CodecRow<'_>], length: u32) -> StageInputs {
+        let groups = self.config.talker.groups;
+        let full = length as usize * groups;
+        let (mut slots, mut start, mut valid) = (Vec::new(), Vec::new(), Vec::new());
+        let mut codes = Vec::with_capacity(rows.len() * full);
+        for (index, row) in rows.iter().enumerate() {
+            let given = row.codes.len().min(full);
+            slots.push(row.slot as i32);
+            start.push(row.start as i32);
+            valid.push((given / groups) as i32);
+            codes.extend_from_slice(&row.codes[..given]);
+            // Past the valid frames no code adds anything; causality keeps them out of what is valid.
+            codes.resize((index + 1) * full, -1);
+        }
+        StageInputs {
+            rows: rows.len(),
+            tokens: 0,
+            inputs: [slots, start, valid, codes].map(HostTensor::I32).into(),
+        }
+    }
+
+    fn frames(&self, outputs: &[HostTensor]) -> Result<Vec<FrameOutcome>, EngineError> {
+        let [HostTensor::I32(codes)] = outputs else { return Err(unexpected("a frame")) };
+        let end = self.config.talker.codec.end as i32;
+        let rows = codes.chunks_exact(self.config.talker.groups);
+        Ok(rows.map(|row| FrameOutcome { codes: row.into(), end: row[0] == end }).collect())
+    }
+
+    fn samples<'a>(
+        &self,
+        outputs: &'a [HostTensor],
+        row: usize,
+        length: u32,
+        frames: u32,
+    ) -> Result<&'a [f32], EngineError> {
+        let [HostTensor::F32(samples)] = outputs else { return Err(unexpected("a chunk")) };
+        let per_frame = self.config.codec.samples_per_frame;
+        let first = row * length as usize * per_frame;
+        let samples = samples
+            .get(first..first + frames.min(length) as usize * per_frame)
+            .ok_or_else(|| unexpected("a chunk"))?;
+        if samples.iter().all(|sample| sample.is_finite()) {
+            Ok(samples)
+        } else {
+            Err(EngineError::NotFinite)
+        }
+    }
+
+    fn encode(&self, planned: &PlannedClip) -> Result<Box<dyn EncodeJob>, EngineError> {
+        if self.encoders.is_none() {
+            return Err(EngineError::BadReference { what: "this checkpoint has no encoder".to_owned() });
+        }
+        let transcript_ids = match (planned.mode, &planned.clip.transcript) {
+            (CloneMode::InContext, Some(transcript)) => self.text.transcript_ids(transcript)?,
+            (CloneMode::InContext, None) => {
+                return Err(EngineError::BadReference { what: "it has no transcript".to_owned() });
+            }
+            (CloneMode::Speaker, _) => Vec::new(),
+        };
+        let facts = EncodeFacts {
+            groups: self.config.talker.groups,
+            codebook: self.config.codec.codebook,
+            speaker_width: self.config.talker.shape.hidden,
+            codec_lengths: CODEC_LENGTHS.to_vec(),
+            codec_states: self.codec.states().to_vec(),
+        };
+        Ok(Box::new(ClipJob::new(facts, planned.clone(), transcript_ids)))
+    }
+
+    fn encode_program(&self, program: EncodeProgram) -> Result<Program, ModelError> {
+        let missing = || no_program(Stage::Encode, program.length);
+        let (Some(weights), Some(config)) = (&self.encoders, &self.config.encoders) else {
+            return Err(missing());
+        };
+        let samples = program.length as usize;
+        match program.part {
+            SPEAKER => Ok(speaker::program(&config.speaker, &weights.speaker, samples)),
+            CODES => Ok(reference_codes::program(&config.codes, &weights.codes, samples)),
+            _ => Err(missing()),
+        }
+    }
+
+    fn positions_max(&self) -> u32 {
+        u32::try_from(self.positions_max).unwrap_or(u32::MAX)
+    }
+}
+
+fn no_program(stage: Stage, length: u32) -> ModelError {
+    ModelError::NoProgram { stage: stage.name(), length, captured: CODEC_LENGTHS.to_vec() }
+}
+
+fn unexpected(what: &str) -> EngineError {
+    EngineError::Internal { what: format!("{what} has outputs of another shape than its program's") }
+}

@@ -1,0 +1,115 @@
+//! Text that arrives in deltas, turned into ids as early as they are certain (DESIGN.md section 3.3).
+
+use std::sync::Arc;
+
+use crate::tokenizer::{Clusters, ControlToken, More, PIECE_CHARS_MAX, Tokenizer, settle};
+
+/// One text on its way to ids. However it is split into deltas, the ids given by all calls, in order,
+/// are those of [`Tokenizer::encode`] of the whole, unless [`TextStream::release`] cut it.
+///
+/// Held back is what a later delta could re-tokenize: the word or run of signs at the end, blanks at the
+/// end, and a last character that a combining mark could still change. That is never more than
+/// [`PIECE_CHARS_MAX`] characters of each.
+#[derive(Clone, Debug)]
+pub struct TextStream {
+    tokenizer: Arc<Tokenizer>,
+    clusters: Clusters,
+    /// Composed text from the last border of pieces on.
+    pending: String,
+    pending_chars: usize,
+    /// The end of what was received: a control token may be split over deltas.
+    recent: String,
+}
+
+/// A word this long is looked at again only when something other than a small letter follows.
+const LONG_WORD_CHARS: usize = 64;
+
+impl TextStream {
+    #[must_use]
+    pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
+        let clusters = Clusters::new(tokenizer.composes());
+        Self { tokenizer, clusters, pending: String::new(), pending_chars: 0, recent: String::new() }
+    }
+
+    /// Appends a delta; returns the ids that no later text can change.
+    ///
+    /// # Errors
+    /// The control token that the text would spell with this delta; nothing of it was taken.
+    pub fn push(&mut self, delta: &str) -> Result<Vec<u32>, ControlToken> {
+        self.watch(delta)?;
+        let before = self.pending.len();
+        let only_grows = self.only_grows(delta);
+        self.clusters.push(delta, &mut self.pending);
+        self.pending_chars += self.pending[before..].chars().count();
+        if only_grows && self.pending_chars < PIECE_CHARS_MAX {
+            return Ok(Vec::new());
+        }
+        let known = self.pending.len();
+        // An ASCII character keeps its class (letter, digit, blank, sign) whatever marks follow, so it
+        // can serve as the character after a piece before its own marks are known.
+        if let Some(next) = self.clusters.held().chars().next().filter(char::is_ascii) {
+            self.pending.push(next);
+        }
+        Ok(self.take(More::After { known }))
+    }
+
+    /// Gives what is held back, as if the text ended here; later text starts afresh. Blanks at the end
+    /// stay: they are nothing to speak, and belong to the word that follows.
+    #[must_use]
+    pub fn release(&mut self) -> Vec<u32> {
+        self.clusters.finish(&mut self.pending);
+        let blanks = self.pending.split_off(self.pending.trim_end().len());
+        let ids = self.take(More::Never);
+        self.pending_chars = blanks.chars().count();
+        self.pending = blanks;
+        ids
+    }
+
+    /// Gives all that is left. The stream is then as new.
+    #[must_use]
+    pub fn end(&mut self) -> Vec<u32> {
+        self.clusters.finish(&mut self.pending);
+        let ids = self.take(More::Never);
+        self.recent.clear();
+        ids
+    }
+
+    /// Bytes whose ids were not given yet.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.pending.len() + self.clusters.held().len()
+    }
+
+    /// Gives the settled pieces of `pending` and drops them from it, and the glimpse behind it.
+    fn take(&mut self, more: More) -> Vec<u32> {
+        let mut ids = Vec::new();
+        let tokenizer = &self.tokenizer;
+        let given = settle(tokenizer.split(), &self.pending, more, |piece| tokenizer.merge(piece, &mut ids));
+        if let More::After { known } = more {
+            self.pending.truncate(known);
+        }
+        self.pending.drain(..given);
+        self.pending_chars = self.pending.chars().count();
+        ids
+    }
+
+    /// Whether `delta` only makes one long word longer, so that looking again would settle nothing.
+    fn only_grows(&self, delta: &str) -> bool {
+        let grows = |c: char| c.is_alphabetic() && !c.is_uppercase();
+        self.pending_chars > LONG_WORD_CHARS
+            && self.pending.chars().next_back().is_some_and(char::is_alphabetic)
+            && self.clusters.held().chars().chain(delta.chars()).all(grows)
+    }
+
+    fn watch(&mut self, delta: &str) -> Result<(), ControlToken> {
+        let longest = self.tokenizer.control_tokens().first().map_or(0, |token| token.content.len());
+        let joined = format!("{}{delta}", self.recent);
+        if let Some(token) = self.tokenizer.control_token_in(&joined) {
+            return Err(token.clone());
+        }
+        let start = joined.floor_char_boundary((joined.len() + 1).saturating_sub(longest));
+        self.recent.clear();
+        self.recent.push_str(&joined[start..]);
+        Ok(())
+    }
+}

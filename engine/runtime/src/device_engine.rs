@@ -1,0 +1,244 @@
+//! The engine thread of one device: loads, warms up, then goes round between mailbox, backend and
+//! scheduler.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+
+use contract::{ContextId, EngineInfo, Limits, Playback, Span, Tick};
+use device::Backend;
+use models::{Model, PlacedModel, StageFacts, TextLogic};
+use sched::{Command, EncodeKey, Sched};
+
+use crate::clock::Clock;
+use crate::context::{Segment, Speaking, segment_seed};
+use crate::encode::Encoding;
+use crate::executables::Executables;
+use crate::launching::Flights;
+use crate::message::{Message, Opening};
+use crate::shared::Shared;
+use crate::voices::VoiceCache;
+use crate::{OpenError, OpenOptions, warm};
+
+/// The thread goes round at least this often, which is also its heartbeat.
+const PARK_MAX: Span = Span::from_millis(500);
+
+pub(crate) struct Started {
+    pub(crate) info: EngineInfo,
+    pub(crate) open_max: usize,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+/// Starts the thread and waits until it is ready to speak.
+pub(crate) fn start(
+    options: OpenOptions,
+    model: Box<dyn Model>,
+    clock: Clock,
+    shared: Arc<Shared>,
+) -> Result<Started, OpenError> {
+    let (report, ready) = sync_channel(1);
+    let body = move || {
+        let opened = warm::open(options, model, clock, &shared);
+        match opened {
+            Err(error) => {
+                shared.fail(&error.to_string());
+                let _ = report.send(Err(error));
+            }
+            Ok((engine, info, open_max)) => {
+                shared.beat(clock.now());
+                let _ = report.send(Ok((info, open_max)));
+                drop(report);
+                // A panic is our bug. It must not leave a client waiting: every open context is told.
+                if catch_unwind(AssertUnwindSafe(|| engine.run())).is_err() {
+                    shared.fail("the engine thread panicked");
+                }
+            }
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name("voxlane-engine".to_owned())
+        .spawn(body)
+        .map_err(|error| OpenError::Thread(error.to_string()))?;
+    let stopped = || OpenError::Thread("it stopped while starting".to_owned());
+    let (info, open_max) = ready.recv().map_err(|_| stopped())??;
+    Ok(Started { info, open_max, thread })
+}
+
+/// Everything one device's engine owns.
+pub(crate) struct DeviceEngine {
+    pub(crate) clock: Clock,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) model: Box<dyn PlacedModel>,
+    pub(crate) text: Arc<dyn TextLogic>,
+    pub(crate) facts: StageFacts,
+    pub(crate) sched: Sched,
+    pub(crate) executables: Executables,
+    pub(crate) contexts: BTreeMap<ContextId, Speaking>,
+    pub(crate) voices: VoiceCache,
+    pub(crate) flights: Flights,
+    pub(crate) encoding: Option<Encoding>,
+    /// A slot no context ever holds: codec priming runs there.
+    pub(crate) priming_slot: u32,
+    /// Contexts whose voice was answered from the cache.
+    pub(crate) encode_hits: u64,
+}
+
+impl DeviceEngine {
+    fn run(mut self) {
+        loop {
+            let (due, _reason) = self.sched.poll_timeout();
+            let delivery = self.shared.mailbox.collect(self.clock.until(due, PARK_MAX));
+            let now = self.clock.now();
+            self.shared.beat(now);
+            for message in delivery.messages {
+                self.handle_message(now, message);
+            }
+            // After the messages, so that a cancel finds the context that was opened just before it.
+            for (context, course) in delivery.overrides {
+                if let Some(playback) = course.playback {
+                    self.handle_playback(now, context, playback);
+                }
+                if course.cancel {
+                    self.sched.handle_command(now, Command::Cancel { context });
+                }
+            }
+            while let Some(completed) = self.backend.poll() {
+                self.handle_completed(now, completed);
+            }
+            let now = self.clock.now();
+            self.sched.handle_timeout(now);
+            self.drain(now);
+            self.publish();
+            if delivery.closing {
+                return;
+            }
+        }
+    }
+
+    /// The scheduler's contract: after every mutation, outputs and decisions are taken until none is left.
+    pub(crate) fn drain(&mut self, now: Tick) {
+        loop {
+            if let Some(output) = self.sched.poll_output() {
+                self.handle_output(now, output);
+            } else if let Some(decision) = self.sched.poll_decision(now) {
+                self.launch(now, decision);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn handle_playback(&mut self, now: Tick, context: ContextId, playback: Playback) {
+        self.sched.handle_command(now, Command::Playback { context, playback });
+    }
+
+    fn handle_message(&mut self, now: Tick, message: Message) {
+        match message {
+            Message::Finish { context } => self.sched.handle_command(now, Command::Finish { context }),
+            Message::Open(opening) => self.handle_open(now, *opening),
+            Message::Text { context, segment, ids, characters, over } => {
+                let Some(speaking) = self.contexts.get_mut(&context) else { return };
+                speaking.usage.characters += characters;
+                let seed = segment_seed(speaking.seed, segment);
+                let entry = speaking
+                    .segments
+                    .entry(segment)
+                    .or_insert_with(|| Segment { seed, ..Segment::default() });
+                entry.ids.extend(ids);
+                entry.over |= over;
+                self.advance_segment(now, context, segment);
+            }
+        }
+        self.drain(now);
+    }
+
+    fn handle_open(&mut self, now: Tick, opening: Opening) {
+        let Opening { context, plan, sink, arrival, tenant, exact_frames, seed } = opening;
+        let key = plan.clip.as_ref().map(|planned| EncodeKey { hash: planned.clip.hash, mode: planned.mode });
+        let voice = key.and_then(|key| self.voices.get(key));
+        self.encode_hits += u64::from(voice.is_some());
+        let voice_encode = if voice.is_some() { None } else { key };
+        let samples = plan.clip.as_ref().map_or(0, |planned| planned.clip.samples.len());
+        self.contexts.insert(
+            context,
+            Speaking {
+                plan,
+                sink,
+                seed,
+                key,
+                voice,
+                segments: BTreeMap::new(),
+                usage: contract::Usage::default(),
+                told: false,
+            },
+        );
+        let encode_samples = u32::try_from(samples).unwrap_or(u32::MAX);
+        self.sched.handle_command(
+            now,
+            Command::Open { context, arrival, tenant, exact_frames, voice_encode, encode_samples },
+        );
+    }
+
+    /// Tells the scheduler what a segment has become after its text, or its voice, grew.
+    pub(crate) fn advance_segment(&mut self, now: Tick, context: ContextId, index: u32) {
+        let Some(command) = self.segment_command(context, index) else { return };
+        self.sched.handle_command(now, command);
+    }
+
+    fn segment_command(&mut self, context: ContextId, index: u32) -> Option<Command> {
+        let speaking = self.contexts.get_mut(&context)?;
+        if !speaking.voiced() {
+            return None;
+        }
+        let voice = speaking.voice.as_deref();
+        let segment = speaking.segments.get_mut(&index)?;
+        let ready = segment.prompt.is_some();
+        if !ready {
+            let needed = self.model.text_ids_needed(&speaking.plan, voice).unwrap_or(usize::MAX);
+            if segment.ids.is_empty() || (segment.ids.len() < needed && !segment.over) {
+                return None;
+            }
+            match self.model.prompt(&speaking.plan, voice, &segment.ids, segment.over) {
+                Ok(prompt) => segment.prompt = Some(prompt),
+                Err(error) => return Some(Command::Fail { context, error }),
+            }
+        }
+        let prompt = segment.prompt.as_ref()?;
+        let frames_predicted = self.text.frames_predicted(segment.ids.len());
+        let frames_max = self.text.frames_max(segment.ids.len());
+        let ids = segment.schedulable_ids();
+        let closed = segment.over || prompt.text_end_used;
+        Some(if ready {
+            Command::Ids { context, segment: index, total: ids, closed, frames_predicted, frames_max }
+        } else {
+            Command::SegmentReady {
+                context,
+                segment: index,
+                prompt_tokens: u32::try_from(prompt.positions()).unwrap_or(u32::MAX),
+                ids,
+                closed,
+                streamed: !prompt.text_end_used,
+                frames_predicted,
+                frames_max,
+            }
+        })
+    }
+}
+
+/// What the gateway is told of this engine.
+pub(crate) fn describe(
+    model: &dyn Model,
+    device: String,
+    contexts_max: u32,
+    open_max: u32,
+    lm_lead: Span,
+) -> EngineInfo {
+    let info = model.info().clone();
+    let lead = u64::try_from(lm_lead.as_micros()).unwrap_or(0) * u64::from(info.sample_rate) / 1_000_000;
+    let chunk = model.facts().codec_lengths.last().copied().unwrap_or(1);
+    let output_samples_max = lead + u64::from(chunk) * u64::from(info.samples_per_frame);
+    EngineInfo { models: vec![info], limits: Limits { contexts_max, open_max, output_samples_max }, device }
+}

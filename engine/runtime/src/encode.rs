@@ -1,0 +1,168 @@
+//! Drives a clip's encoding: one scheduler launch, several device launches one after the other in the
+//! lm lane, at the end the features in the cache and with every context that waited for them.
+
+use std::sync::Arc;
+
+use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Stage, Tick};
+use device::{Completed, ExecutableId, Launch};
+use models::{CodecRow, EncodeJob, EncodeWork, StageInputs, VoiceFeatures};
+use sched::{Completion, EncodeKey, LaunchResult};
+
+use crate::device_engine::DeviceEngine;
+use crate::launching::internal;
+
+/// Device launches that are steps of an encode have ids of their own, above every scheduler's.
+const STEP_BASE: u64 = 1 << 63;
+
+pub(crate) struct Encoding {
+    launch: LaunchId,
+    key: EncodeKey,
+    job: Box<dyn EncodeJob>,
+    step: u64,
+    started: Tick,
+    cores: Vec<u32>,
+    reason: &'static str,
+}
+
+impl DeviceEngine {
+    pub(crate) fn start_encode(&mut self, now: Tick, launch: LaunchId, key: EncodeKey, reason: &'static str) {
+        let planned = self
+            .contexts
+            .values()
+            .filter(|speaking| speaking.key == Some(key))
+            .find_map(|speaking| speaking.plan.clip.clone());
+        let gone = || EngineError::Internal { what: "nobody waits for this clip".to_owned() };
+        let job = planned.ok_or_else(gone).and_then(|planned| self.model.encode(&planned));
+        match job {
+            Err(error) => self.finish_encode(now, launch, now, Err(error)),
+            Ok(job) => {
+                let step = STEP_BASE + launch.0;
+                self.encoding =
+                    Some(Encoding { launch, key, job, step, started: now, cores: Vec::new(), reason });
+                self.step_encode(now);
+            }
+        }
+    }
+
+    pub(crate) const fn is_encode_step(&self, launch: LaunchId) -> bool {
+        launch.0 >= STEP_BASE
+    }
+
+    pub(crate) fn handle_encode_step(&mut self, now: Tick, completed: Completed) {
+        let Some(mut encoding) = self.encoding.take() else { return };
+        encoding.cores = completed.cores;
+        let outputs = completed.result.map_err(internal).and_then(|outputs| encoding.job.outputs(outputs));
+        match outputs {
+            Err(error) => self.finish_encode(now, encoding.launch, encoding.started, Err(error)),
+            Ok(()) => {
+                self.encoding = Some(encoding);
+                self.step_encode(now);
+            }
+        }
+    }
+
+    /// Goes on until a launch is in flight or the job is over.
+    fn step_encode(&mut self, now: Tick) {
+        let Some(mut encoding) = self.encoding.take() else { return };
+        match self.next_launch(&mut encoding) {
+            Ok(None) => self.encoding = Some(encoding),
+            Ok(Some(features)) => {
+                self.shared.trace(LaunchSpan {
+                    launch: encoding.launch,
+                    lane: Lane::Lm,
+                    stage: Stage::Encode,
+                    rows: 1,
+                    started: encoding.started,
+                    finished: now,
+                    cores: encoding.cores.clone(),
+                    reason: encoding.reason,
+                });
+                let result = Ok((encoding.key, Arc::new(features)));
+                self.finish_encode(now, encoding.launch, encoding.started, result);
+            }
+            Err(error) => self.finish_encode(now, encoding.launch, encoding.started, Err(error)),
+        }
+    }
+
+    /// Makes the job's next launch, or gives its features when there is none.
+    fn next_launch(&mut self, encoding: &mut Encoding) -> Result<Option<VoiceFeatures>, EngineError> {
+        loop {
+            match encoding.job.next() {
+                EncodeWork::Done(features) => return Ok(Some(features)),
+                EncodeWork::ReadStates { states } => {
+                    let slot = self.priming_slot;
+                    let rows: Result<Vec<_>, _> =
+                        states.into_iter().map(|state| self.backend.read_state(state, slot)).collect();
+                    encoding.job.outputs(rows.map_err(internal)?)?;
+                }
+                EncodeWork::Launch { program, inputs } => {
+                    let built = self.executables.encode(self.backend.as_mut(), self.model.as_ref(), program);
+                    let executable =
+                        built.map_err(|error| EngineError::Internal { what: error.to_string() })?;
+                    self.launch_step(encoding, executable, StageInputs { rows: 1, tokens: 0, inputs })?;
+                    return Ok(None);
+                }
+                EncodeWork::Codec { length, start, codes } => {
+                    let row = CodecRow { slot: self.priming_slot, start, codes: &codes };
+                    let inputs = self.model.codec_inputs(&[row], length);
+                    let missing =
+                        || EngineError::Internal { what: "no codec executable to prime with".to_owned() };
+                    let executable =
+                        self.executables.find(Stage::Codec, length, Partition::Whole).ok_or_else(missing)?;
+                    self.launch_step(encoding, executable, inputs)?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn launch_step(
+        &mut self,
+        encoding: &Encoding,
+        executable: ExecutableId,
+        inputs: StageInputs,
+    ) -> Result<(), EngineError> {
+        let StageInputs { rows, tokens, inputs } = inputs;
+        let launch = LaunchId(encoding.step);
+        self.backend
+            .launch(Launch { launch, lane: Lane::Lm, executable, rows, tokens, inputs })
+            .map_err(internal)
+    }
+
+    fn finish_encode(
+        &mut self,
+        now: Tick,
+        launch: LaunchId,
+        started: Tick,
+        result: Result<(EncodeKey, Arc<VoiceFeatures>), EngineError>,
+    ) {
+        self.encoding = None;
+        let mut voiced = Vec::new();
+        let result = match result {
+            Err(error) => LaunchResult::EncodeFailed { error },
+            Ok((key, features)) => {
+                self.voices.put(key, features.clone());
+                for (context, speaking) in &mut self.contexts {
+                    if speaking.key == Some(key) && speaking.voice.is_none() {
+                        speaking.voice = Some(features.clone());
+                        voiced.push(*context);
+                    }
+                }
+                LaunchResult::Encoded
+            }
+        };
+        self.sched.handle_completion(now, Completion { launch, at: now, took: now.since(started), result });
+        for context in voiced {
+            self.advance_all(now, context);
+        }
+        self.drain(now);
+    }
+
+    fn advance_all(&mut self, now: Tick, context: ContextId) {
+        let Some(speaking) = self.contexts.get(&context) else { return };
+        let segments: Vec<u32> = speaking.segments.keys().copied().collect();
+        for segment in segments {
+            self.advance_segment(now, context, segment);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! From a decision to a launch, and from a finished launch back to the scheduler.
+
+use std::collections::BTreeMap;
+
+use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Stage, Tick};
+use device::{Completed, HostTensor, Launch};
+use models::{CodecRow, DecodeRow, PrefillRow, StageInputs};
+use sched::{ChunkResult, Completion, Decision, FrameOutcome, FrameResult, LaunchResult};
+
+use crate::device_engine::DeviceEngine;
+
+/// Launches in flight, and samples that wait for the scheduler's word.
+#[derive(Default)]
+pub(crate) struct Flights {
+    open: BTreeMap<LaunchId, Flight>,
+    pub(crate) samples: BTreeMap<(LaunchId, u32), Box<[f32]>>,
+}
+
+struct Flight {
+    stage: Stage,
+    reason: &'static str,
+    rows: Vec<FlightRow>,
+    /// Captured codec length; 0 for other stages.
+    length: u32,
+}
+
+struct FlightRow {
+    context: ContextId,
+    segment: u32,
+    /// Valid frames of a codec row.
+    frames: u32,
+}
+
+impl DeviceEngine {
+    pub(crate) fn launch(&mut self, now: Tick, decision: Decision) {
+        let launch = decision.launch();
+        let started = match decision {
+            Decision::Encode { launch, key, why, .. } => {
+                return self.start_encode(now, launch, key, why.reason);
+            }
+            Decision::Prefill { launch, partition, rows, why } => {
+                self.launch_prefill(launch, partition, rows, why.reason)
+            }
+            Decision::Decode { launch, rows, why, .. } => self.launch_decode(launch, rows, why.reason),
+            Decision::Codec { launch, lane, length, rows, why, .. } => {
+                self.launch_codec(launch, lane, length, rows, why.reason)
+            }
+        };
+        if let Err(error) = started {
+            self.flights.open.remove(&launch);
+            let result = LaunchResult::Lost { what: error.to_string() };
+            self.complete(now, Completion { launch, at: now, took: contract::Span::ZERO, result });
+        }
+    }
+
+    fn launch_prefill(
+        &mut self,
+        launch: LaunchId,
+        partition: Partition,
+        rows: Vec<sched::PrefillRow>,
+        reason: &'static str,
+    ) -> Result<(), EngineError> {
+        for row in &rows {
+            let Some(speaking) = self.contexts.get_mut(&row.context) else { continue };
+            let Some(segment) = speaking.segments.get_mut(&row.segment) else { continue };
+            segment.pages = row.pages.iter().map(|page| device_page(page.0)).collect();
+        }
+        let mut inputs = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+            let prompt = segment.prompt.as_ref().ok_or_else(lost_tables)?;
+            inputs.push(PrefillRow {
+                slot: row.slot.0,
+                prompt,
+                pages: &segment.pages,
+                from: 0,
+                sampling: speaking.plan.sampling,
+                seed: segment.seed,
+                allow_end: row.eos_allowed && prompt.text_end_used,
+            });
+        }
+        let inputs = self.model.prefill_inputs(&inputs);
+        let rows =
+            rows.into_iter().map(|row| FlightRow { context: row.context, segment: row.segment, frames: 0 });
+        let flight = Flight { stage: Stage::Prefill, reason, rows: rows.collect(), length: 0 };
+        self.take_off(launch, Lane::Lm, partition, flight, inputs)
+    }
+
+    fn launch_decode(
+        &mut self,
+        launch: LaunchId,
+        rows: Vec<sched::DecodeRow>,
+        reason: &'static str,
+    ) -> Result<(), EngineError> {
+        for row in &rows {
+            let Some(speaking) = self.contexts.get_mut(&row.context) else { continue };
+            let Some(segment) = speaking.segments.get_mut(&row.segment) else { continue };
+            segment.pages.extend(row.pages.iter().map(|page| device_page(page.0)));
+        }
+        let mut inputs = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+            let prompt = segment.prompt.as_ref().ok_or_else(lost_tables)?;
+            let positions = u32::try_from(prompt.positions()).unwrap_or(u32::MAX);
+            let ended = prompt.text_end_used || !matches!(row.text, sched::TextInput::Id(_));
+            inputs.push(DecodeRow {
+                slot: row.slot.0,
+                position: positions + row.step - 1,
+                step: row.step,
+                text: segment.next_text(row.text),
+                pages: &segment.pages,
+                sampling: speaking.plan.sampling,
+                seed: segment.seed,
+                // Only once the text's end has been fed: else codes would depend on when deltas came.
+                allow_end: row.eos_allowed && ended,
+            });
+        }
+        let inputs = self.model.decode_inputs(&inputs);
+        let rows =
+            rows.into_iter().map(|row| FlightRow { context: row.context, segment: row.segment, frames: 0 });
+        let flight = Flight { stage: Stage::Decode, reason, rows: rows.collect(), length: 0 };
+        self.take_off(launch, Lane::Lm, Partition::Lm, flight, inputs)
+    }
+
+    fn launch_codec(
+        &mut self,
+        launch: LaunchId,
+        lane: Lane,
+        length: u32,
+        rows: Vec<sched::CodecRow>,
+        reason: &'static str,
+    ) -> Result<(), EngineError> {
+        // A segment's stream starts from its voice's primed image. Here and not at prefill: the slot's
+        // earlier segment may still have been decoding then, and by rule is not now.
+        for row in rows.iter().filter(|row| row.first_of_segment) {
+            let Some(voice) = self.contexts.get(&row.context).and_then(|speaking| speaking.voice.clone())
+            else {
+                continue;
+            };
+            for (state, image) in voice.codec_image() {
+                self.backend.write_state(*state, row.slot.0, image).map_err(internal)?;
+            }
+        }
+        let groups = self.facts.code_groups as usize;
+        let mut inputs = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+            let from = row.first_frame as usize * groups;
+            let to = from + row.frames as usize * groups;
+            let start = speaking.voice.as_ref().map_or(0, |voice| voice.codec_start());
+            inputs.push(CodecRow {
+                slot: row.slot.0,
+                start: start + row.first_frame,
+                codes: segment.codes.get(from..to).ok_or_else(lost_tables)?,
+            });
+        }
+        let inputs = self.model.codec_inputs(&inputs, length);
+        let partition = if lane == Lane::Urgent { Partition::Whole } else { Partition::Background };
+        let rows = rows.into_iter().map(|row| FlightRow {
+            context: row.context,
+            segment: row.segment,
+            frames: row.frames,
+        });
+        let flight = Flight { stage: Stage::Codec, reason, rows: rows.collect(), length };
+        self.take_off(launch, lane, partition, flight, inputs)
+    }
+
+    fn take_off(
+        &mut self,
+        launch: LaunchId,
+        lane: Lane,
+        partition: Partition,
+        flight: Flight,
+        inputs: StageInputs,
+    ) -> Result<(), EngineError> {
+        let missing = || EngineError::Internal { what: format!("no executable for {}", flight.stage.name()) };
+        let executable = self.executables.find(flight.stage, flight.length, partition).ok_or_else(missing)?;
+        let StageInputs { rows, tokens, inputs } = inputs;
+        self.flights.open.insert(launch, flight);
+        self.backend.launch(Launch { launch, lane, executable, rows, tokens, inputs }).map_err(internal)
+    }
+
+    pub(crate) fn handle_completed(&mut self, now: Tick, completed: Completed) {
+        if self.is_encode_step(completed.launch) {
+            return self.handle_encode_step(now, completed);
+        }
+        let Some(flight) = self.flights.open.remove(&completed.launch) else { return };
+        let Completed { launch, lane, started, finished, cores, result } = completed;
+        let took = finished.since(started);
+        let result = match result {
+            Err(error) => LaunchResult::Lost { what: error.to_string() },
+            Ok(outputs) if flight.stage == Stage::Codec => self.take_chunks(launch, &flight, &outputs),
+            Ok(outputs) => self.take_frames(&flight, &outputs),
+        };
+        let rows = u32::try_from(flight.rows.len()).unwrap_or(u32::MAX);
+        let span = LaunchSpan {
+            launch,
+            lane,
+            stage: flight.stage,
+            rows,
+            started,
+            finished,
+            cores,
+            reason: flight.reason,
+        };
+        self.shared.trace(span);
+        self.complete(now, Completion { launch, at: finished, took, result });
+    }
+
+    pub(crate) fn complete(&mut self, now: Tick, completion: Completion) {
+        self.sched.handle_completion(now, completion);
+        self.drain(now);
+    }
+
+    fn take_frames(&mut self, flight: &Flight, outputs: &[HostTensor]) -> LaunchResult {
+        let frames = match self.model.frames(outputs) {
+            Ok(frames) if frames.len() == flight.rows.len() => frames,
+            Ok(_) => return LaunchResult::Lost { what: "rows went missing".to_owned() },
+            Err(error) => return LaunchResult::Lost { what: error.to_string() },
+        };
+        let results = flight.rows.iter().zip(frames).map(|(row, frame)| {
+            if frame.end {
+                return FrameResult { outcome: FrameOutcome::EndOfSpeech, code_hash: 0 };
+            }
+            let code_hash = hash_codes(&frame.codes);
+            let segment = self.contexts.get_mut(&row.context).and_then(|s| s.segments.get_mut(&row.segment));
+            if let Some(segment) = segment {
+                segment.codes.extend_from_slice(&frame.codes);
+            }
+            FrameResult { outcome: FrameOutcome::Made, code_hash }
+        });
+        LaunchResult::Frames(results.collect())
+    }
+
+    fn take_chunks(&mut self, launch: LaunchId, flight: &Flight, outputs: &[HostTensor]) -> LaunchResult {
+        let mut results = Vec::with_capacity(flight.rows.len());
+        for (index, row) in flight.rows.iter().enumerate() {
+            match self.model.samples(outputs, index, flight.length, row.frames) {
+                Ok(samples) => {
+                    let peak = samples.iter().fold(0.0_f32, |peak, sample| peak.max(sample.abs()));
+                    let key = (launch, u32::try_from(index).unwrap_or(u32::MAX));
+                    self.flights.samples.insert(key, samples.into());
+                    results.push(ChunkResult::Made { peak });
+                }
+                Err(EngineError::NotFinite) => results.push(ChunkResult::NotFinite),
+                Err(error) => return LaunchResult::Lost { what: error.to_string() },
+            }
+        }
+        LaunchResult::Chunks(results)
+    }
+
+    fn lookup(
+        &self,
+        context: ContextId,
+        segment: u32,
+    ) -> Result<(&crate::context::Speaking, &crate::context::Segment), EngineError> {
+        let speaking = self.contexts.get(&context).ok_or_else(lost_tables)?;
+        let segment = speaking.segments.get(&segment).ok_or_else(lost_tables)?;
+        Ok((speaking, segment))
+    }
+}
+
+/// The scheduler's pages start at 0; the device keeps page 0 as scratch.
+const fn device_page(page: u32) -> u32 {
+    page + 1
+}
+
+fn lost_tables() -> EngineError {
+    EngineError::Internal { what: "a launch names tables that are gone".to_owned() }
+}
+
+pub(crate) fn internal(error: device::DeviceError) -> EngineError {
+    EngineError::Internal { what: error.to_string() }
+}
+
+/// FNV-1a over the frame's codes: equal frames give equal hashes, which is all the repetition guard asks.
+fn hash_codes(codes: &[i32]) -> u64 {
+    let bytes = codes.iter().flat_map(|code| code.to_le_bytes());
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    })
+}

@@ -1,0 +1,149 @@
+//! What callers' threads and the engine thread both see: the mailbox, open contexts, counters, the
+//! trace of launches, health.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use contract::{
+    ContextId, EngineError, EngineStats, FinishReason, Health, LaunchSpan, Output, OutputSink, Span, Tick,
+    Usage,
+};
+use models::SegmentText;
+
+use crate::mailbox::Mailbox;
+use crate::message::Message;
+
+/// Messages that may wait for the engine thread.
+const MAILBOX_BOUND: usize = 4_096;
+/// Finished launches kept for traces.
+const LAUNCHES_KEPT: usize = 4_096;
+/// An engine thread that has not gone round for this long is dead: it wakes at least ten times as often.
+const HEARTBEAT_MAX: Span = Span::from_millis(5_000);
+
+pub(crate) struct Shared {
+    pub(crate) mailbox: Mailbox<Message>,
+    contexts: Mutex<BTreeMap<ContextId, Arc<Entry>>>,
+    stats: Mutex<EngineStats>,
+    launches: Mutex<VecDeque<LaunchSpan>>,
+    failure: Mutex<Option<String>>,
+    heartbeat: AtomicU64,
+}
+
+/// One open context as callers' threads see it.
+pub(crate) struct Entry {
+    pub(crate) sink: Arc<dyn OutputSink>,
+    pub(crate) closed: AtomicBool,
+    pub(crate) text: Mutex<TextState>,
+}
+
+/// Text on its way to ids.
+pub(crate) struct TextState {
+    pub(crate) segment: u32,
+    pub(crate) stream: Option<Box<dyn SegmentText>>,
+    /// Ids given to the engine in the current segment.
+    pub(crate) ids: u64,
+    /// Characters taken since the last message.
+    pub(crate) characters: u64,
+    /// Characters of the current segment.
+    pub(crate) segment_characters: u64,
+    pub(crate) finished: bool,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            mailbox: Mailbox::new(MAILBOX_BOUND),
+            contexts: Mutex::new(BTreeMap::new()),
+            stats: Mutex::new(EngineStats::default()),
+            launches: Mutex::new(VecDeque::new()),
+            failure: Mutex::new(None),
+            heartbeat: AtomicU64::new(0),
+        }
+    }
+
+    /// # Errors
+    /// Too many contexts are open.
+    pub(crate) fn register(&self, context: ContextId, entry: Entry, bound: usize) -> Result<(), EngineError> {
+        let mut contexts = lock(&self.contexts);
+        if contexts.len() >= bound {
+            return Err(EngineError::TooManyContexts { retry_after: Span::from_millis(1_000) });
+        }
+        contexts.insert(context, Arc::new(entry));
+        Ok(())
+    }
+
+    /// # Errors
+    /// The context is unknown or over.
+    pub(crate) fn entry(&self, context: ContextId) -> Result<Arc<Entry>, EngineError> {
+        let entry = lock(&self.contexts).get(&context).cloned().ok_or(EngineError::ContextClosed)?;
+        if entry.closed.load(Ordering::Acquire) { Err(EngineError::ContextClosed) } else { Ok(entry) }
+    }
+
+    pub(crate) fn forget(&self, context: ContextId) {
+        if let Some(entry) = lock(&self.contexts).remove(&context) {
+            entry.closed.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn is_open(&self, context: ContextId) -> bool {
+        lock(&self.contexts).contains_key(&context)
+    }
+
+    pub(crate) fn beat(&self, now: Tick) {
+        self.heartbeat.store(now.as_micros(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn health(&self, now: Tick) -> Health {
+        if let Some(reason) = lock(&self.failure).clone() {
+            return Health::Failed(reason);
+        }
+        let age = now.since(Tick::from_micros(self.heartbeat.load(Ordering::Relaxed)));
+        if age > HEARTBEAT_MAX {
+            return Health::Failed(format!("the engine thread has been silent for {} ms", age.as_millis()));
+        }
+        Health::Ready
+    }
+
+    /// The engine thread is gone: every open context is told, and nothing new is taken.
+    pub(crate) fn fail(&self, reason: &str) {
+        *lock(&self.failure) = Some(reason.to_owned());
+        self.mailbox.close();
+        let open = std::mem::take(&mut *lock(&self.contexts));
+        for (_, entry) in open {
+            entry.closed.store(true, Ordering::Release);
+            let error = Some(EngineError::Internal { what: reason.to_owned() });
+            let finished = Output::Finished { reason: FinishReason::Failed, usage: Usage::default(), error };
+            // A sink that takes nothing has lost its reader: there is nobody left to tell.
+            let _ = entry.sink.push(finished);
+        }
+    }
+
+    pub(crate) fn trace(&self, span: LaunchSpan) {
+        let mut launches = lock(&self.launches);
+        if launches.len() == LAUNCHES_KEPT {
+            launches.pop_front();
+        }
+        launches.push_back(span);
+    }
+
+    pub(crate) fn launches(&self, max: usize) -> Vec<LaunchSpan> {
+        let launches = lock(&self.launches);
+        launches.iter().skip(launches.len().saturating_sub(max)).cloned().collect()
+    }
+
+    pub(crate) fn publish(&self, stats: EngineStats) {
+        *lock(&self.stats) = stats;
+    }
+
+    pub(crate) fn stats(&self) -> EngineStats {
+        let mut stats = lock(&self.stats).clone();
+        stats.mailbox_depth = u32::try_from(self.mailbox.depth()).unwrap_or(u32::MAX);
+        stats
+    }
+}
+
+/// Every critical section here leaves its data whole, so a poisoned lock is taken all the same.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

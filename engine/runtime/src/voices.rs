@@ -1,0 +1,51 @@
+//! Voice features by content hash, within a budget of bytes, least recently used first out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use models::VoiceFeatures;
+use sched::EncodeKey;
+
+pub(crate) struct VoiceCache {
+    kept: BTreeMap<EncodeKey, Kept>,
+    bytes: usize,
+    budget: usize,
+    clock: u64,
+}
+
+struct Kept {
+    features: Arc<VoiceFeatures>,
+    bytes: usize,
+    used: u64,
+}
+
+impl VoiceCache {
+    pub(crate) const fn new(budget: usize) -> Self {
+        Self { kept: BTreeMap::new(), bytes: 0, budget, clock: 0 }
+    }
+
+    pub(crate) fn get(&mut self, key: EncodeKey) -> Option<Arc<VoiceFeatures>> {
+        self.clock += 1;
+        let kept = self.kept.get_mut(&key)?;
+        kept.used = self.clock;
+        Some(kept.features.clone())
+    }
+
+    /// Keeps the newest even when it alone is over the budget: its context is about to use it.
+    pub(crate) fn put(&mut self, key: EncodeKey, features: Arc<VoiceFeatures>) {
+        self.clock += 1;
+        let bytes = features.bytes();
+        if let Some(old) = self.kept.insert(key, Kept { features, bytes, used: self.clock }) {
+            self.bytes -= old.bytes;
+        }
+        self.bytes += bytes;
+        while self.bytes > self.budget && self.kept.len() > 1 {
+            let Some(oldest) = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key) else {
+                return;
+            };
+            if let Some(out) = self.kept.remove(&oldest) {
+                self.bytes -= out.bytes;
+            }
+        }
+    }
+}

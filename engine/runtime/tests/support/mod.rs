@@ -1,0 +1,136 @@
+//! An engine on the embedded checkpoint, and a sink that keeps what it is given.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use contract::{
+    Chunk, ContextId, EngineHandle, FinishReason, Layout, OpenContext, Output, OutputSink, Sampling,
+    SinkFull, Tick, Usage, VoiceChoice,
+};
+use runtime::{ModelSource, OpenOptions};
+
+pub const SENTENCE: &str = "The morning train was late again, so we walked along the river.";
+
+static START: OnceLock<Instant> = OnceLock::new();
+
+pub fn checkpoint() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../config/models/tiny")
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests stand outside the engine and need its zero")]
+pub fn start() -> Instant {
+    *START.get_or_init(Instant::now)
+}
+
+pub fn now() -> Tick {
+    Tick::from_micros(u64::try_from(start().elapsed().as_micros()).unwrap_or(0))
+}
+
+pub fn options() -> OpenOptions {
+    OpenOptions::new(ModelSource::Dir(checkpoint()), "tts-tiny".to_owned(), start())
+}
+
+/// One engine for all tests of a file: opening takes a second or two.
+pub fn engine() -> &'static Arc<dyn EngineHandle> {
+    static ENGINE: OnceLock<Arc<dyn EngineHandle>> = OnceLock::new();
+    ENGINE.get_or_init(|| runtime::open(options()).expect("the embedded checkpoint opens"))
+}
+
+pub fn request(voice: &str, layout: Layout, seed: u64) -> OpenContext {
+    OpenContext {
+        model: "tts-tiny".to_owned(),
+        voice: VoiceChoice::Named(voice.to_owned()),
+        language: None,
+        instructions: None,
+        layout,
+        sampling: Sampling { seed: Some(seed), ..Sampling::default() },
+        arrival: now(),
+        tenant: 0,
+        exact_frames: None,
+    }
+}
+
+#[derive(Default)]
+pub struct Ear {
+    heard: Mutex<Vec<Output>>,
+    more: Condvar,
+}
+
+impl OutputSink for Ear {
+    fn push(&self, output: Output) -> Result<(), SinkFull> {
+        self.heard.lock().expect("no test panics while holding it").push(output);
+        self.more.notify_all();
+        Ok(())
+    }
+}
+
+/// Everything one context gave.
+pub struct Heard {
+    pub chunks: Vec<Chunk>,
+    pub segments: Vec<(u32, u64, FinishReason)>,
+    pub reason: FinishReason,
+    pub usage: Usage,
+    pub error: Option<contract::EngineError>,
+}
+
+impl Heard {
+    pub fn samples(&self) -> Vec<f32> {
+        self.chunks.iter().flat_map(|chunk| chunk.samples.iter().copied()).collect()
+    }
+}
+
+impl Ear {
+    pub fn wait_for(&self, what: impl Fn(&Output) -> bool) {
+        let heard = self.heard.lock().expect("whole");
+        let limit = Duration::from_secs(60);
+        let (_, timeout) =
+            self.more.wait_timeout_while(heard, limit, |heard| !heard.iter().any(&what)).expect("whole");
+        assert!(!timeout.timed_out(), "the engine said nothing for {limit:?}");
+    }
+
+    pub fn count(&self, what: impl Fn(&Output) -> bool) -> usize {
+        self.heard.lock().expect("whole").iter().filter(|output| what(output)).count()
+    }
+
+    pub fn to_the_end(&self) -> Heard {
+        self.wait_for(|output| matches!(output, Output::Finished { .. }));
+        let mut heard = Heard {
+            chunks: vec![],
+            segments: vec![],
+            reason: FinishReason::Done,
+            usage: Usage::default(),
+            error: None,
+        };
+        let outputs = self.heard.lock().expect("whole").clone();
+        let last = outputs.len() - 1;
+        for (index, output) in outputs.into_iter().enumerate() {
+            match output {
+                Output::Chunk(chunk) => heard.chunks.push(chunk),
+                Output::SegmentFinished { segment, end_sample, reason } => {
+                    heard.segments.push((segment, end_sample, reason));
+                }
+                Output::Finished { reason, usage, error } => {
+                    assert_eq!(index, last, "nothing follows the end");
+                    (heard.reason, heard.usage, heard.error) = (reason, usage, error);
+                }
+            }
+        }
+        heard
+    }
+}
+
+/// Opens a context and gives it all its text at once.
+pub fn begin(engine: &Arc<dyn EngineHandle>, request: OpenContext, text: &str) -> (ContextId, Arc<Ear>) {
+    let ear = Arc::new(Ear::default());
+    let context = engine.open(request, ear.clone()).expect("opens");
+    engine.push_text(context, text).expect("takes text");
+    engine.finish(context).expect("finishes");
+    (context, ear)
+}
+
+pub fn speak(engine: &Arc<dyn EngineHandle>, request: OpenContext, text: &str) -> Heard {
+    begin(engine, request, text).1.to_the_end()
+}

@@ -1,0 +1,143 @@
+//! Overload is answered at arrival: by predicted first audio, and by whether the backbone would
+//! still keep up with real time.
+
+use contract::{ContextId, Lane, Span, Tick};
+
+use crate::context::Context;
+use crate::{PrefillPolicy, RefusalCause, Sched};
+
+const RETRY_MIN: Span = Span::from_millis(100);
+const RETRY_MAX: Span = Span::from_millis(10_000);
+
+impl Sched {
+    /// Predicted time from `now` to the first audio of a context that arrives now with a prompt of
+    /// this many positions, whose voice needs no encoding. [`Span::MAX`] when no slot can be foreseen.
+    #[must_use]
+    pub fn predict_first_audio(&self, now: Tick, prompt_tokens: u32) -> Span {
+        self.predict(now.max(self.now), prompt_tokens, None)
+    }
+
+    /// Whether a context whose first segment has just become ready is turned away, and with what hint.
+    pub(crate) fn refusal(&self, id: ContextId) -> Option<(RefusalCause, Span)> {
+        let context = self.contexts.get(&id)?;
+        let prompt_tokens = context.waiting()?.prompt_tokens;
+        let predicted = self.predict(self.now, prompt_tokens, Some(id));
+        if predicted > self.first_audio_bound(context, predicted) {
+            let hint = predicted - self.config.first_audio_limit;
+            let hint = if predicted == Span::MAX { self.soonest_end() } else { hint };
+            return Some((RefusalCause::FirstAudio, clamp_retry(hint)));
+        }
+        let running = self.pace.contexts + self.newcomers_beside(Some(id)).count() as u32;
+        let round = self.round_time(running + 1, self.pace.positions.max(prompt_tokens));
+        let real_time =
+            self.profile.frame_span.as_micros().saturating_mul(i64::from(self.config.lm_load_max_permille));
+        if running > 0 && round.as_micros().saturating_mul(1_000) > real_time {
+            return Some((RefusalCause::Load, clamp_retry(self.soonest_end())));
+        }
+        None
+    }
+
+    /// The hint for a context that found as many open as may be.
+    pub(crate) fn retry_hint(&self) -> Span {
+        clamp_retry(self.soonest_end())
+    }
+
+    /// Within its fair share of the slots a tenant is refused at the limit; beyond it, as soon as the
+    /// first-audio target would be missed while others are running too.
+    fn first_audio_bound(&self, newcomer: &Context, predicted: Span) -> Span {
+        let limit = self.config.first_audio_limit;
+        if predicted <= self.config.ttfa_target {
+            return limit;
+        }
+        let mut tenants: Vec<u32> = vec![newcomer.tenant];
+        let mut own = 0_u32;
+        for context in self.contexts.values().filter(|context| context.slot.is_some() && !context.finished) {
+            tenants.push(context.tenant);
+            own += u32::from(context.tenant == newcomer.tenant);
+        }
+        tenants.sort_unstable();
+        tenants.dedup();
+        let share = self.config.slots.div_ceil(tenants.len() as u32);
+        if tenants.len() > 1 && own >= share { self.config.ttfa_target } else { limit }
+    }
+
+    fn predict(&self, now: Tick, prompt_tokens: u32, newcomer: Option<ContextId>) -> Span {
+        let view = self.view(now);
+        let rung = self.ladder.rung();
+        let mut lane = self.lane_free_at(Lane::Lm).since(now).max(Span::ZERO);
+        let mut ahead = 0_u32;
+        for tokens in self.newcomers_beside(newcomer) {
+            ahead += 1;
+            lane += self.prefill_cost(1, tokens);
+        }
+        for encode in self.encodes.values().filter(|encode| encode.launch.is_none()) {
+            lane += self.encode_cost(encode);
+        }
+        let prefill = self.prefill_cost(1, prompt_tokens);
+        let deadline_aware =
+            self.config.prefill_policy != PrefillPolicy::PrefillFirst && !self.prefill_first();
+        let running = self.contexts.values().filter(|context| view.wants_step(context));
+        let short = running.filter_map(|context| view.lm_slack(context)).any(|slack| slack < prefill);
+        let deferral = if deadline_aware && short { self.config.deferral_cap } else { Span::ZERO };
+        let contexts = self.pace.contexts + ahead + 1;
+        let round = self.round_time(contexts, self.pace.positions.max(prompt_tokens));
+        let first = view.ladder_length(rung, 0);
+        let steps = i64::from(first - 1 + self.profile.look_ahead);
+        let urgent_wait = self.lane_free_at(Lane::Urgent).since(now).max(Span::ZERO);
+        let codec = view.codec_cost(Lane::Urgent, 1, first);
+        let generate = lane + deferral + prefill + round.times(steps);
+        self.room_wait(ahead, prompt_tokens) + generate.max(urgent_wait) + codec
+    }
+
+    /// Prompt positions of the contexts let in, beside this one, whose first prefill still waits.
+    fn newcomers_beside(&self, id: Option<ContextId>) -> impl Iterator<Item = u32> {
+        let waiting = self
+            .contexts
+            .values()
+            .filter(move |context| !context.finished && !context.admitted && Some(context.id) != id);
+        waiting.filter_map(|context| context.waiting()).map(|segment| segment.prompt_tokens)
+    }
+
+    /// Predicted wait for a slot and pages behind `ahead` other newcomers.
+    fn room_wait(&self, ahead: u32, prompt_tokens: u32) -> Span {
+        let pages = self.pages.pages_for(prompt_tokens.saturating_add(1));
+        let behind = (ahead + 1).saturating_sub(self.slots.free());
+        let behind = if behind == 0 && pages > self.pages.available() { 1 } else { behind };
+        if behind == 0 {
+            return Span::ZERO;
+        }
+        let mut ends = self.predicted_ends();
+        ends.sort_unstable();
+        ends.get(behind as usize - 1).copied().unwrap_or(Span::MAX)
+    }
+
+    /// Predicted time until each running context gives its slot back.
+    fn predicted_ends(&self) -> Vec<Span> {
+        let view = self.view(self.now);
+        let holding = self.contexts.values().filter(|context| context.slot.is_some());
+        holding
+            .map(|context| {
+                let left = context.segments.iter().map(|segment| {
+                    let whole =
+                        segment.total.unwrap_or_else(|| segment.frames_predicted.max(segment.made + 1));
+                    let steps =
+                        if segment.total.is_some() { 0 } else { whole.saturating_sub(segment.launched) };
+                    (u64::from(whole.saturating_sub(segment.committed)), u64::from(steps))
+                });
+                let (frames, steps) = left.fold((0, 0), |sum, (f, s)| (sum.0 + f, sum.1 + s));
+                let generate = self.pace.round.times(i64::try_from(steps).unwrap_or(i64::MAX));
+                // The last chunk is made no earlier than the output queue has room for it.
+                let play = view.lead(context) + view.frames(frames) - self.config.lm_lead;
+                generate.max(play).max(Span::ZERO)
+            })
+            .collect()
+    }
+
+    fn soonest_end(&self) -> Span {
+        self.predicted_ends().into_iter().min().unwrap_or(RETRY_MIN)
+    }
+}
+
+fn clamp_retry(hint: Span) -> Span {
+    hint.clamp(RETRY_MIN, RETRY_MAX)
+}

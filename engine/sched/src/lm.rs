@@ -1,0 +1,179 @@
+//! The lm lane: continuous batching, and pages before the launch that needs them.
+
+use contract::{ContextId, FinishReason, Lane, Partition, Span, Stage, Tick};
+
+use crate::flight::{Flight, FlightRow};
+use crate::{Decision, DecodeRow, Sched, Why, reason};
+
+impl Sched {
+    /// What the lm lane should run next, if it has room.
+    pub(crate) fn lm_decision(&mut self) -> Option<Decision> {
+        if self.flights_in(Lane::Lm) >= self.config.lm_depth {
+            return None;
+        }
+        let (contexts, reason) = self.decode_batch();
+        if let Some(decision) = self.prefill_decision(contexts.is_empty()) {
+            return Some(decision);
+        }
+        self.decode(&contexts, reason)
+    }
+
+    /// Contexts that want a step; least lm slack first when they are more than one batch holds.
+    pub(crate) fn decode_batch(&self) -> (Vec<ContextId>, &'static str) {
+        let view = self.view(self.now);
+        let wanting = self.contexts.values().filter(|context| view.wants_step(context));
+        let most = self.profile.decode_contexts_max() as usize;
+        if self.pace.contexts as usize <= most {
+            return (wanting.map(|context| context.id).collect(), reason::DECODE_ALL);
+        }
+        let mut by_slack: Vec<(Span, ContextId)> =
+            wanting.map(|context| (view.lm_slack(context).unwrap_or(Span::MAX), context.id)).collect();
+        by_slack.sort_unstable();
+        by_slack.truncate(most);
+        (by_slack.into_iter().map(|(_, id)| id).collect(), reason::DECODE_LEAST_SLACK)
+    }
+
+    pub(crate) fn why(&self, reason: &'static str, expected: Span) -> Why {
+        Why { reason, counterfactual: self.round_robin(self.now), expected }
+    }
+
+    fn decode(&mut self, contexts: &[ContextId], reason: &'static str) -> Option<Decision> {
+        for &id in contexts {
+            self.take_pages(id);
+        }
+        // Making room may have capped a context of this very batch.
+        let view = self.view(self.now);
+        let mut length = 1;
+        let mut ready = Vec::with_capacity(contexts.len());
+        for context in contexts.iter().filter_map(|id| self.contexts.get(id)) {
+            if let Some(segment) =
+                context.active().filter(|_| !context.page_stalled && view.wants_step(context))
+            {
+                length = length.max(segment.positions_after(segment.launched));
+                ready.push(context.id);
+            }
+        }
+        if ready.is_empty() {
+            return None;
+        }
+        let bucket = self.profile.decode_bucket(ready.len() as u32);
+        let expected = self.profile.cost(Stage::Decode, Partition::Lm, bucket, length);
+        let why = self.why(reason, expected);
+        let mut rows = Vec::with_capacity(ready.len());
+        let mut flown = Vec::with_capacity(ready.len());
+        for id in ready {
+            if let Some((row, flight)) = self.decode_row(id) {
+                rows.push(row);
+                flown.push(flight);
+            }
+        }
+        let launch = self.take_off(Flight {
+            lane: Lane::Lm,
+            stage: Stage::Decode,
+            partition: Partition::Lm,
+            launched: self.now,
+            expected,
+            bucket,
+            length,
+            key: None,
+            rows: flown,
+        });
+        Some(Decision::Decode { launch, bucket, rows, why })
+    }
+
+    fn decode_row(&mut self, id: ContextId) -> Option<(DecodeRow, FlightRow)> {
+        let context = self.contexts.get_mut(&id)?;
+        let slot = context.slot?;
+        let exact = context.exact_frames.is_some();
+        let segment = context.active_mut()?;
+        let step = segment.launched;
+        let text = segment.text_at(step)?;
+        let told = segment.pages.len() - std::mem::take(&mut segment.fresh_pages) as usize;
+        let row = DecodeRow {
+            context: id,
+            slot,
+            segment: segment.index,
+            step,
+            text,
+            pages: segment.pages[told..].to_vec(),
+            eos_allowed: !exact && segment.eos_allowed_at(step),
+        };
+        segment.launched += 1;
+        segment.lm_in_flight += 1;
+        context.usage.text_ids += u64::from(matches!(text, crate::TextInput::Id(_)));
+        let flight = FlightRow {
+            context: id,
+            segment: row.segment,
+            version: context.claim(Lane::Lm),
+            first_frame: step,
+            frames: 1,
+            position: 0,
+            deadline: Tick::NEVER,
+            slack: Span::MAX,
+            ready: self.now,
+        };
+        Some((row, flight))
+    }
+
+    /// Takes the pages the context's next step could touch. A context that finds none is marked
+    /// stalled and left out, while room is made.
+    fn take_pages(&mut self, id: ContextId) {
+        loop {
+            let pages = &mut self.pages;
+            let Some(context) = self.contexts.get_mut(&id) else { return };
+            let Some(segment) = context.active_mut() else { return };
+            if segment.pages.len() as u32 >= pages.pages_for(segment.positions_after(segment.launched)) {
+                context.page_stalled = false;
+                return;
+            }
+            if let Some(page) = pages.take(&mut segment.promised) {
+                segment.pages.push(page);
+                segment.fresh_pages += 1;
+                continue;
+            }
+            self.counters.page_exhaustions += u64::from(!context.page_stalled);
+            context.page_stalled = true;
+            if !self.make_room() {
+                return;
+            }
+        }
+    }
+
+    /// Gives up kept prefixes; else ends the context with the longest lead as capped, unless pages are
+    /// on their way already.
+    /// True when a page is available now.
+    fn make_room(&mut self) -> bool {
+        while self.evict_prefix() {
+            if self.pages.available() > 0 {
+                return true;
+            }
+        }
+        let on_their_way = self.contexts.values().any(|context| {
+            let over = |segment: &&crate::context::Segment| context.finished || segment.total.is_some();
+            context.segments.iter().filter(over).any(|segment| !segment.pages.is_empty())
+        });
+        if on_their_way {
+            return false;
+        }
+        let view = self.view(self.now);
+        let owning = self.contexts.values().filter(|context| context.active().is_some());
+        let longest = owning.max_by_key(|context| (view.lead(context), std::cmp::Reverse(context.id)));
+        let Some(victim) = longest.map(|context| context.id) else { return false };
+        self.counters.page_victims += 1;
+        self.cap_context(victim);
+        self.pages.available() > 0
+    }
+
+    /// Ends a context's generation here: what was made is still spoken, nothing further is made.
+    fn cap_context(&mut self, id: ContextId) {
+        let Some(context) = self.contexts.get_mut(&id) else { return };
+        let active = context.active().map(|segment| (segment.index, segment.made));
+        context.segments.retain(|segment| segment.launched > 0);
+        context.no_more = true;
+        context.capped = true;
+        if let Some((segment, made)) = active {
+            self.end_lm(id, segment, made, FinishReason::Capped);
+        }
+        self.settle(id);
+    }
+}

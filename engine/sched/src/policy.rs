@@ -1,0 +1,52 @@
+//! Deadline-aware or prefill-first, and the automatic change between them.
+//!
+//! Past capacity every running context is short of slack, so a deadline-aware lane would hold every
+//! newcomer back for the full cap and serve nobody well. Then prefill goes first; deadline-aware
+//! comes back once at least half of the running contexts have slack again. Either condition must
+//! hold for `policy_hold`.
+
+use contract::{Span, Tick};
+
+use crate::{PrefillPolicy, Sched};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Policy {
+    prefill_first: bool,
+    /// Since when the other policy's condition has held.
+    since: Option<Tick>,
+}
+
+impl Sched {
+    pub(crate) fn prefill_first(&self) -> bool {
+        match self.config.prefill_policy {
+            PrefillPolicy::Automatic => self.policy.prefill_first,
+            PrefillPolicy::DeadlineAware => false,
+            PrefillPolicy::PrefillFirst => true,
+        }
+    }
+
+    pub(crate) fn follow_policy(&mut self) {
+        if self.config.prefill_policy != PrefillPolicy::Automatic {
+            return;
+        }
+        let view = self.view(self.now);
+        let (mut running, mut short) = (0_u32, 0_u32);
+        for context in self.contexts.values().filter(|context| view.wants_step(context)) {
+            running += 1;
+            let slack = view.lm_slack(context).unwrap_or(Span::MAX);
+            short += u32::from(slack < self.config.urgent_margin);
+        }
+        let change =
+            if self.policy.prefill_first { short * 2 <= running } else { running > 0 && short == running };
+        if !change {
+            self.policy.since = None;
+            return;
+        }
+        let since = *self.policy.since.get_or_insert(self.now);
+        if self.now.since(since) >= self.config.policy_hold {
+            self.policy.prefill_first = !self.policy.prefill_first;
+            self.policy.since = None;
+            self.counters.policy_switches += 1;
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Every decision is recorded with its reason and with what plain round robin would have done.
+
+use std::collections::VecDeque;
+
+use contract::{ContextId, Lane, LaunchId, Stage, Tick};
+
+use crate::{Counterfactual, Decision, Sched, Why};
+
+/// One decision, kept in a ring of [`crate::SchedConfig::records_max`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub at: Tick,
+    pub launch: LaunchId,
+    pub lane: Lane,
+    pub stage: Stage,
+    pub rows: u32,
+    pub why: Why,
+}
+
+/// The ring, and where round robin's circle stands.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Records {
+    ring: VecDeque<Record>,
+    /// Round robin goes on with the first context after this one.
+    after: ContextId,
+}
+
+impl Records {
+    pub(crate) fn push(&mut self, at: Tick, decision: &Decision, max: u32) {
+        if let Some(head) = decision.why().counterfactual.head {
+            self.after = head;
+        }
+        while self.ring.len() >= max as usize {
+            self.ring.pop_front();
+        }
+        self.ring.push_back(Record {
+            at,
+            launch: decision.launch(),
+            lane: decision.lane(),
+            stage: decision.stage(),
+            rows: decision.rows() as u32,
+            why: *decision.why(),
+        });
+    }
+}
+
+impl Sched {
+    /// The latest decisions, oldest first.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.ring.iter()
+    }
+
+    /// What plain round robin would launch now: a waiting prefill or encode, else every ready chunk,
+    /// else one step of every running context, each taken in a circle and cut to the largest bucket.
+    pub(crate) fn round_robin(&self, now: Tick) -> Counterfactual {
+        let view = self.view(now);
+        let mut prefill = Pick::default();
+        let mut codec = Pick::default();
+        let mut decode = Pick::default();
+        for context in self.contexts.values().filter(|context| !context.finished) {
+            let after = context.id > self.records.after;
+            if context.encode.is_some() || context.waiting().is_some() {
+                prefill.add(context.id, after);
+            }
+            if view.may_dispatch(context) && view.head(context).is_some() {
+                codec.add(context.id, after);
+            }
+            if view.wants_step(context) {
+                decode.add(context.id, after);
+            }
+        }
+        let (stage, pick, max) = if prefill.count > 0 {
+            (Stage::Prefill, prefill, 1)
+        } else if codec.count > 0 {
+            (Stage::Codec, codec, self.profile.codec_rows_max())
+        } else {
+            (Stage::Decode, decode, self.profile.decode_contexts_max())
+        };
+        Counterfactual { stage, rows: pick.count.min(max), head: pick.after.or(pick.any) }
+    }
+}
+
+/// Contexts of one kind, walked in id order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pick {
+    count: u32,
+    any: Option<ContextId>,
+    after: Option<ContextId>,
+}
+
+impl Pick {
+    fn add(&mut self, id: ContextId, after: bool) {
+        self.count += 1;
+        self.any = self.any.or(Some(id));
+        if after {
+            self.after = self.after.or(Some(id));
+        }
+    }
+}

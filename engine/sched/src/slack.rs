@@ -1,0 +1,271 @@
+//! Deadlines, slack, and the next chunk of a context (DESIGN.md section 5).
+
+use contract::{ContextId, Lane, Partition, Playback, SlotId, Span, Stage, Tick};
+
+use crate::context::{Context, Segment};
+use crate::{Profile, SchedConfig};
+
+/// How fast the lm lane goes with the contexts that run now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    /// Contexts that want a step.
+    pub(crate) contexts: u32,
+    /// Positions of the longest of them.
+    pub(crate) positions: u32,
+    /// Time in which each of them gets one step.
+    pub(crate) round: Span,
+}
+
+/// The configuration, the profile and a moment: all that slack depends on beside the context.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) config: &'a SchedConfig,
+    pub(crate) profile: &'a Profile,
+    pub(crate) pace: Pace,
+    pub(crate) now: Tick,
+}
+
+/// The next chunk of a context.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub(crate) context: ContextId,
+    pub(crate) slot: SlotId,
+    pub(crate) segment: u32,
+    pub(crate) first_frame: u32,
+    pub(crate) frames: u32,
+    pub(crate) position: u64,
+    pub(crate) first_of_segment: bool,
+    pub(crate) last_of_segment: bool,
+    pub(crate) first_of_context: bool,
+    pub(crate) deadline: Tick,
+    /// Deadline of the chunk after it; [`Tick::NEVER`] when none will come.
+    pub(crate) next_deadline: Tick,
+    pub(crate) urgent: bool,
+    /// Urgent because a background batch would invert, not because of its own slack.
+    pub(crate) forced: bool,
+}
+
+impl View<'_> {
+    pub(crate) fn frames(&self, count: u64) -> Span {
+        self.profile.frame_span.times(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    /// When a context's first audio is due.
+    pub(crate) fn first_due(&self, context: &Context) -> Tick {
+        // A context opened long before its first text cannot owe audio before it.
+        let start = context.first_text.map_or(context.arrival, |text| text.max(context.arrival));
+        start + self.config.ttfa_target
+    }
+
+    /// When the chunk that starts at frame `position` of the context is due.
+    pub(crate) fn deadline_at(&self, context: &Context, position: u64) -> Tick {
+        let zero = match context.playback {
+            Playback::Paused { .. } => Tick::NEVER,
+            Playback::Playing { zero } => zero,
+            // Until the gateway reports, the listener is taken to have started with the first chunk.
+            Playback::NotStarted => context.first_commit.unwrap_or_else(|| self.first_due(context)),
+        };
+        zero + self.frames(position)
+    }
+
+    /// Decoded lead: sound made minus sound played. Frames not yet decoded do not count.
+    pub(crate) fn lead(&self, context: &Context) -> Span {
+        let made = self.frames(context.committed);
+        let played = match context.playback {
+            Playback::NotStarted => Span::ZERO,
+            Playback::Paused { played } => played,
+            Playback::Playing { zero } => self.now.since(zero),
+        };
+        made - played.clamp(Span::ZERO, made)
+    }
+
+    /// Whether the context has so much decoded audio in hand that nothing more need be made for it.
+    pub(crate) fn is_ahead(&self, context: &Context) -> bool {
+        self.lead(context) > self.config.lm_lead
+    }
+
+    /// When [`View::is_ahead`] ends by itself.
+    pub(crate) fn ahead_until(&self, context: &Context) -> Option<Tick> {
+        match context.playback {
+            Playback::Playing { zero } if self.is_ahead(context) => {
+                Some(zero + self.frames(context.committed) - self.config.lm_lead)
+            }
+            _ => None,
+        }
+    }
+
+    /// Frames of the context's `nth` chunk from its first, by the ladder it was admitted with.
+    pub(crate) fn ladder_length(&self, rung: usize, nth: u32) -> u32 {
+        let lengths = &self.profile.codec_lengths;
+        let at = rung.saturating_add(nth as usize).min(lengths.len().saturating_sub(1));
+        lengths.get(at).copied().unwrap_or(1)
+    }
+
+    pub(crate) fn codec_cost(&self, lane: Lane, rows: u32, frames: u32) -> Span {
+        let partition = if lane == Lane::Urgent { Partition::Whole } else { Partition::Background };
+        let bucket = self.profile.codec_bucket(rows);
+        self.profile.cost(Stage::Codec, partition, bucket, self.profile.codec_length(frames))
+    }
+
+    /// Whether the lm lane may give the context its next step: prefilled, not ended, text known,
+    /// below its frame bound, and not so far ahead that others come first.
+    pub(crate) fn wants_step(&self, context: &Context) -> bool {
+        let Some(segment) = context.active() else { return false };
+        !context.finished
+            && self.step_is_known(context, segment)
+            && (self.profile.state_grows || !self.is_ahead(context))
+    }
+
+    /// Whether the segment's next step has its text and stays below the frame bound.
+    pub(crate) fn step_is_known(&self, context: &Context, segment: &Segment) -> bool {
+        segment.launched < context.frame_cap(segment).0 && segment.text_at(segment.launched).is_some()
+    }
+
+    /// Deadline minus now minus the time to generate the chunk's missing frames minus its codec time,
+    /// for the first chunk that misses frames. `None` when the lm lane has nothing to do for it.
+    pub(crate) fn lm_slack(&self, context: &Context) -> Option<Span> {
+        let segment = context.active()?;
+        let (cap, _) = context.frame_cap(segment);
+        let base = context.base_of(segment.index);
+        let mut start = segment.dispatched;
+        let mut nth = context.chunks;
+        loop {
+            let length = self.ladder_length(context.rung, nth);
+            let end = start.saturating_add(length);
+            if end > segment.launched || length == 0 {
+                let missing = i64::from(end.min(cap).saturating_sub(segment.launched))
+                    + i64::from(self.profile.look_ahead);
+                let deadline = self.deadline_at(context, base + u64::from(start));
+                let lane = if base + u64::from(start) == 0 { Lane::Urgent } else { Lane::Background };
+                let codec = self.codec_cost(lane, 1, length);
+                let slack = deadline.since(self.now);
+                return Some(if slack == Span::MAX {
+                    slack
+                } else {
+                    slack - self.pace.round.times(missing) - codec
+                });
+            }
+            // Past the ladder all chunks are alike: jump to the one that misses frames.
+            let steady = nth as usize + context.rung >= self.profile.codec_lengths.len();
+            let skip = if steady { ((segment.launched - start) / length).max(1) } else { 1 };
+            start += skip * length;
+            nth = nth.saturating_add(skip);
+        }
+    }
+
+    /// The context's next chunk if all its frames exist, whether or not it may be dispatched now.
+    pub(crate) fn head(&self, context: &Context) -> Option<Head> {
+        let slot = context.slot?;
+        let segment = codec_segment(context)?;
+        let waiting = segment.waiting_frames();
+        let wanted = self.ladder_length(context.rung, context.chunks);
+        let frames = match segment.total {
+            Some(_) => waiting.min(wanted),
+            None => {
+                let usable = waiting.saturating_sub(self.profile.look_ahead);
+                if usable >= wanted {
+                    wanted
+                } else if self.cut_due(context, segment, usable) {
+                    usable
+                } else {
+                    return None;
+                }
+            }
+        };
+        if frames == 0 {
+            return None;
+        }
+        let last = segment.total == Some(segment.dispatched + frames);
+        let more = !last || context.segments.back().is_some_and(|end| end.index != segment.index);
+        let position = context.dispatched;
+        let next = position + u64::from(frames);
+        let deadline = self.deadline_at(context, position);
+        let first_of_context = position == 0;
+        let slack = deadline.since(self.now);
+        let by_slack = first_of_context || slack < self.urgent_margin(context);
+        let next_deadline = if more { self.deadline_at(context, next) } else { Tick::NEVER };
+        // A report since then may have moved its deadlines, or its end have become known.
+        let forced = context.forced_urgent && !by_slack && !self.passes(1, frames, deadline, next_deadline);
+        Some(Head {
+            context: context.id,
+            slot,
+            segment: segment.index,
+            first_frame: segment.dispatched,
+            frames,
+            position,
+            first_of_segment: segment.dispatched == 0,
+            last_of_segment: last,
+            first_of_context,
+            deadline,
+            next_deadline,
+            urgent: by_slack || forced,
+            forced,
+        })
+    }
+
+    /// No inversion: a background batch of this many rows and frames must make the chunk by its
+    /// deadline, and early enough that one urgent call can still make the next chunk in time.
+    pub(crate) fn passes(&self, rows: u32, frames: u32, deadline: Tick, next_deadline: Tick) -> bool {
+        let finish = self.now + self.codec_cost(Lane::Background, rows, frames);
+        finish <= deadline && finish + self.urgent_call() <= next_deadline
+    }
+
+    /// Predicted time of one urgent call for one steady chunk.
+    pub(crate) fn urgent_call(&self) -> Span {
+        self.codec_cost(Lane::Urgent, 1, self.profile.steady_length())
+    }
+
+    /// Whether the head may be dispatched: its predecessor has finished, and the output queue, which
+    /// holds `lm_lead` plus one chunk, has room for it.
+    pub(crate) fn may_dispatch(&self, context: &Context) -> bool {
+        !context.finished && !context.codec_in_flight() && !self.is_ahead(context)
+    }
+
+    /// Slack below which the next chunk is urgent. The chunks after a short first one would all be
+    /// urgent by the plain margin: for the second and third of a short ladder it is half of the audio
+    /// in hand (all that has been handed to the listener) if that is less.
+    pub(crate) fn urgent_margin(&self, context: &Context) -> Span {
+        let margin = self.config.urgent_margin;
+        let short_ladder = context.rung + 1 < self.profile.codec_lengths.len();
+        if short_ladder && (1..=2).contains(&context.chunks) {
+            margin.min(self.frames(context.dispatched).half())
+        } else {
+            margin
+        }
+    }
+
+    /// When the next chunk would be cut short at `usable` frames, if nothing else comes; `None` when
+    /// it would not.
+    pub(crate) fn cut_at(&self, context: &Context, segment: &Segment, usable: u32) -> Option<Tick> {
+        if usable == 0 {
+            return None;
+        }
+        let deadline = self.deadline_at(context, context.dispatched);
+        if deadline == Tick::NEVER {
+            return None;
+        }
+        let just_after = Span::from_micros(1);
+        let codec = self.codec_cost(Lane::Urgent, 1, usable);
+        let stuck = context.page_stalled || !self.step_is_known(context, segment);
+        if stuck {
+            // Nothing more will be made for now: hand out what there is before the listener runs dry.
+            return (segment.lm_in_flight == 0)
+                .then(|| deadline - codec - self.config.urgent_margin + just_after);
+        }
+        // The missing frames would come too late: a shorter chunk in time is better than a late one.
+        let wanted = self.ladder_length(context.rung, context.chunks);
+        let shortest = self.profile.codec_lengths.first().copied().unwrap_or(1);
+        let missing = i64::from(wanted.saturating_sub(usable));
+        (usable >= shortest).then(|| deadline - self.pace.round.times(missing) - codec + just_after)
+    }
+
+    fn cut_due(&self, context: &Context, segment: &Segment, usable: u32) -> bool {
+        self.cut_at(context, segment, usable).is_some_and(|at| at <= self.now)
+    }
+}
+
+/// The segment the next chunk comes from.
+pub(crate) fn codec_segment(context: &Context) -> Option<&Segment> {
+    let open = |segment: &&Segment| segment.total.is_none_or(|total| segment.dispatched < total);
+    context.segments.iter().find(open).filter(|segment| segment.launched > 0)
+}

@@ -1,0 +1,205 @@
+//! One WebSocket to a server.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use proto::wire::{
+    Cancel, ClientMessage, ContextRef, Header, Open, PlaybackReport, Ready, SUBPROTOCOL, ServerMessage, Text,
+    TextAppend, WireError,
+};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::protocol::Message;
+
+/// What ends a client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("connecting failed: {0}")]
+    Connect(#[from] std::io::Error),
+    #[error("the server refused the upgrade with status {status}: {body}")]
+    Refused { status: u16, body: String },
+    #[error("the socket failed: {0}")]
+    Socket(Box<tungstenite::Error>),
+    #[error("the server sent what this client cannot read: {0}")]
+    Unreadable(String),
+    #[error("the server closed before it was ready ({code})")]
+    Closed { code: u16 },
+}
+
+/// What a server sent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The end of the connection; 1006 stands for a socket that ended without a Close frame.
+    Closed {
+        code: u16,
+        reason: String,
+    },
+    Message(ServerMessage),
+    Packet {
+        header: Header,
+        payload: Bytes,
+    },
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub struct Sender {
+    sink: SplitSink<WebSocketStream<TcpStream>, Message>,
+    /// Last `text.append` of each context's epoch.
+    sequences: BTreeMap<u16, u32>,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct Receiver {
+    stream: SplitStream<WebSocketStream<TcpStream>>,
+    closed: bool,
+}
+
+/// Connects to `address` ("127.0.0.1:8080") and waits for `ready`.
+///
+/// # Errors
+/// [`ClientError`] when the connection, the upgrade or the first message fails.
+pub async fn connect(address: &str) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
+    connect_with_buffer(address, None).await
+}
+
+/// As [`connect`], with a bound on the kernel's receive buffer: how a slow reader is played.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_with_buffer(
+    address: &str,
+    receive_buffer_bytes: Option<u32>,
+) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
+    let target = tokio::net::lookup_host(address).await?.next().ok_or_else(|| {
+        std::io::Error::new(std::io::ErrorKind::NotFound, "the address names no host")
+    })?;
+    let socket = if target.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if let Some(bytes) = receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    let socket = socket.connect(target).await?;
+    socket.set_nodelay(true)?;
+    let mut request = format!("ws://{address}/v1/stream").into_client_request().map_err(refused)?;
+    request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
+    let (stream, _) = tokio_tungstenite::client_async(request, socket).await.map_err(refused)?;
+    let (sink, stream) = stream.split();
+    let mut receiver = Receiver { stream, closed: false };
+    match receiver.next().await? {
+        Event::Message(ServerMessage::Ready(ready)) => {
+            Ok((Sender { sink, sequences: BTreeMap::new() }, receiver, ready))
+        }
+        Event::Closed { code, .. } => Err(ClientError::Closed { code }),
+        other => Err(ClientError::Unreadable(format!("the first message is no ready: {other:?}"))),
+    }
+}
+
+impl Sender {
+    /// # Errors
+    /// [`ClientError::Socket`], as all methods here.
+    pub async fn send(&mut self, message: &ClientMessage) -> Result<(), ClientError> {
+        self.raw(Message::text(message.to_json())).await
+    }
+
+    /// Sends any WebSocket message, for tests of what a server makes of it.
+    pub async fn raw(&mut self, message: Message) -> Result<(), ClientError> {
+        self.sink.send(message).await.map_err(socket)
+    }
+
+    pub async fn open(&mut self, open: Open) -> Result<(), ClientError> {
+        self.sequences.insert(open.context, 0);
+        self.send(&ClientMessage::Open(Box::new(open))).await
+    }
+
+    /// Appends text under the next sequence number.
+    pub async fn append(&mut self, context: u16, text: &str) -> Result<(), ClientError> {
+        let sequence = self.sequences.entry(context).or_insert(0);
+        *sequence += 1;
+        let append = TextAppend { context, epoch: None, sequence: *sequence, text: Text::from(text) };
+        self.send(&ClientMessage::TextAppend(append)).await
+    }
+
+    pub async fn flush(&mut self, context: u16) -> Result<(), ClientError> {
+        self.send(&ClientMessage::TextFlush(ContextRef { context, epoch: None })).await
+    }
+
+    pub async fn end(&mut self, context: u16) -> Result<(), ClientError> {
+        self.send(&ClientMessage::TextEnd(ContextRef { context, epoch: None })).await
+    }
+
+    /// Interrupts; text after it belongs to the next epoch.
+    pub async fn cancel(&mut self, context: u16, played: Option<u64>) -> Result<(), ClientError> {
+        self.sequences.insert(context, 0);
+        self.send(&ClientMessage::Cancel(Cancel { context, epoch: None, played })).await
+    }
+
+    pub async fn report(&mut self, report: PlaybackReport) -> Result<(), ClientError> {
+        self.send(&ClientMessage::Playback(report)).await
+    }
+
+    /// Sends a Close frame.
+    pub async fn close(&mut self) -> Result<(), ClientError> {
+        self.sink.close().await.map_err(socket)
+    }
+}
+
+impl Receiver {
+    /// The next event; after [`Event::Closed`] the same again.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreadable`] for a message that is not this protocol's.
+    pub async fn next(&mut self) -> Result<Event, ClientError> {
+        while !self.closed {
+            match self.stream.next().await {
+                Some(Ok(Message::Text(text))) => {
+                    let message = ServerMessage::from_json(&text);
+                    return message.map(Event::Message).map_err(|e| ClientError::Unreadable(e.to_string()));
+                }
+                Some(Ok(Message::Binary(bytes))) => return packet(&bytes).map_err(unreadable),
+                Some(Ok(Message::Close(frame))) => {
+                    self.closed = true;
+                    let (code, reason) = match frame {
+                        Some(frame) => (frame.code.into(), frame.reason.to_string()),
+                        None => (1005, String::new()),
+                    };
+                    // Polling on lets the library answer the Close frame.
+                    while self.stream.next().await.is_some_and(|message| message.is_ok()) {}
+                    return Ok(Event::Closed { code, reason });
+                }
+                // Pings are answered by the library.
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => self.closed = true,
+            }
+        }
+        Ok(Event::Closed { code: 1006, reason: String::new() })
+    }
+}
+
+fn packet(message: &Bytes) -> Result<Event, WireError> {
+    let (header, payload) = Header::decode(message)?;
+    Ok(Event::Packet { header, payload: message.slice_ref(payload) })
+}
+
+fn unreadable(error: WireError) -> ClientError {
+    ClientError::Unreadable(error.to_string())
+}
+
+fn socket(error: tungstenite::Error) -> ClientError {
+    ClientError::Socket(Box::new(error))
+}
+
+fn refused(error: tungstenite::Error) -> ClientError {
+    match error {
+        tungstenite::Error::Http(response) => {
+            let body = response.body().as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+            ClientError::Refused { status: response.status().as_u16(), body: body.into_owned() }
+        }
+        other => socket(other),
+    }
+}

@@ -1,0 +1,59 @@
+//! The admin listener: is the process alive, is it ready (and if not, why), what are its figures.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use contract::Health;
+use serde_json::json;
+
+use crate::app::App;
+use crate::drain::Phase;
+
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/livez", get(async || "alive\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(app)
+}
+
+async fn ready(State(app): State<Arc<App>>) -> Response {
+    let (ready, reason) = readiness(&app);
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let drain_grace_ms = u64::try_from(app.config.server.drain_grace.as_millis()).unwrap_or(u64::MAX);
+    let body = json!({
+        "ready": ready,
+        "reason": reason,
+        "sessions": app.sessions.live(),
+        "drain_grace_ms": drain_grace_ms,
+    });
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let Some(recorder) = app.metrics else {
+        let reason = "another metrics recorder is installed in this process\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, reason).into_response();
+    };
+    if let Some(engine) = app.handle() {
+        crate::metrics::engine(&engine.stats());
+    }
+    recorder.run_upkeep();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], recorder.render()).into_response()
+}
+
+fn readiness(app: &App) -> (bool, String) {
+    if let Phase::Draining { .. } = app.drain.phase() {
+        return (false, "draining".to_owned());
+    }
+    match app.health() {
+        Health::Ready if !app.sessions.has_room() => (false, "every session place is taken".to_owned()),
+        Health::Ready => (true, "serving".to_owned()),
+        Health::Starting(reason) => (false, format!("starting: {reason}")),
+        Health::Failed(reason) => (false, format!("failed: {reason}")),
+    }
+}

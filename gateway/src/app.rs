@@ -1,0 +1,107 @@
+//! What every connection shares.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use contract::{EngineHandle, Health};
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::drain::Drain;
+use crate::encode::EncodePool;
+use crate::error::ApiError;
+use crate::stream::Registry;
+
+/// The process's state behind every endpoint.
+pub struct App {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) drain: Drain,
+    pub(crate) encode: EncodePool,
+    pub(crate) sessions: Registry,
+    /// When the process started, for listings that ask for a calendar time.
+    pub(crate) started_unix: u64,
+    pub(crate) metrics: Option<&'static PrometheusHandle>,
+    /// Drawn at start, so that ids of two processes differ.
+    prefix: String,
+    requests: AtomicU64,
+    engine: OnceLock<Result<Arc<dyn EngineHandle>, String>>,
+}
+
+impl App {
+    /// # Errors
+    /// When the operating system gives no thread or no random bytes.
+    pub(crate) fn new(config: Config, clock: Clock) -> std::io::Result<Arc<Self>> {
+        let sessions = config.server.sessions_max as usize;
+        // One piece of each live context can wait; a session seldom has more than two.
+        let bound = (sessions * 2).max(64);
+        let encode = EncodePool::start(config.opus.threads, bound, clock)?;
+        let registry = Registry::new(sessions);
+        Ok(Arc::new(Self {
+            config,
+            clock,
+            drain: Drain::new(),
+            encode,
+            sessions: registry,
+            started_unix: crate::clock::unix_seconds(),
+            metrics: crate::metrics::install(),
+            prefix: random_hex::<4>()?,
+            requests: AtomicU64::new(1),
+            engine: OnceLock::new(),
+        }))
+    }
+
+    /// Tells everyone how opening the engine ended. Later calls change nothing.
+    pub(crate) fn set_engine(&self, outcome: Result<Arc<dyn EngineHandle>, String>) {
+        // A second outcome cannot occur: one task opens the engine, once.
+        drop(self.engine.set(outcome));
+    }
+
+    /// The engine, if it serves.
+    pub(crate) fn engine(&self) -> Result<&Arc<dyn EngineHandle>, ApiError> {
+        let handle = self.handle().ok_or_else(|| unavailable(&self.health()))?;
+        match handle.health() {
+            Health::Ready => Ok(handle),
+            other => Err(unavailable(&other)),
+        }
+    }
+
+    /// The engine, ready or not, once it has been opened.
+    pub(crate) fn handle(&self) -> Option<&Arc<dyn EngineHandle>> {
+        self.engine.get().and_then(|outcome| outcome.as_ref().ok())
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        match self.engine.get() {
+            None => Health::Starting("the model is being opened".to_owned()),
+            Some(Err(reason)) => Health::Failed(reason.clone()),
+            Some(Ok(handle)) => handle.health(),
+        }
+    }
+
+    /// A fresh id for a request; `kind` is its first letter.
+    pub(crate) fn request_id(&self, kind: char) -> String {
+        let count = self.requests.fetch_add(1, Ordering::Relaxed);
+        format!("{kind}-{}-{count:x}", self.prefix)
+    }
+}
+
+/// `N` random bytes in hexadecimal.
+pub(crate) fn random_hex<const N: usize>() -> std::io::Result<String> {
+    let mut bytes = [0_u8; N];
+    getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(error.to_string()))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn unavailable(health: &Health) -> ApiError {
+    let reason = match health {
+        Health::Failed(reason) | Health::Starting(reason) => reason.clone(),
+        Health::Ready => "it is ready again; retry".to_owned(),
+    };
+    let error = ApiError::from(contract::EngineError::Unavailable { reason });
+    match health {
+        Health::Starting(_) => error.retry_after_ms(1_000),
+        _ => error,
+    }
+}

@@ -1,0 +1,26 @@
+//! `voxlane check F`.
+
+use std::path::Path;
+
+use super::{CommandError, layers};
+
+/// Prints every key as TOML, with its origin as a comment, and the hash of the whole.
+pub(super) fn run(file: &Path) -> Result<(), CommandError> {
+    let resolved = layers(Some(file))?.resolve()?;
+    // Some values only show their form when they are read.
+    resolved.config()?;
+    let mut section = "";
+    for (name, value, source) in resolved.lines() {
+        let (of, key) = name.split_once('.').unwrap_or(("", name));
+        if of != section {
+            println!("{}[{of}]", if section.is_empty() { "" } else { "\n" });
+            section = of;
+        }
+        println!("{:<44}# {source}", format!("{key} = {value}"));
+    }
+    for name in &resolved.unknown_variables {
+        println!("\n# environment {name} names no key and is not used");
+    }
+    println!("\n# hash {}", resolved.hash());
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! The command line (DESIGN.md section 7). Exit codes: 0 done, 1 failed, 2 bad usage or config.
+
+mod check;
+mod inspect;
+mod serve;
+mod speak;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, ConfigError, Layers, Resolved};
+use crate::engine::Embedded;
+
+/// A realtime voice gateway: text streams in, speech streams out.
+#[derive(Debug, Parser)]
+#[command(name = "voxlane", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the resolved configuration, where each value came from, and its hash
+    Check {
+        /// Configuration file (TOML)
+        file: PathBuf,
+    },
+    /// Say what a checkpoint holds, what it needs, and its licence
+    Inspect {
+        /// Folder of the checkpoint
+        dir: PathBuf,
+    },
+    /// Serve the WebSocket, the HTTP endpoints and the page
+    Serve(ServeFlags),
+    /// Speak a text into a file
+    Speak(speak::SpeakFlags),
+}
+
+/// Flags of `serve`. Each sets one key of the configuration.
+#[derive(Args, Debug, Default)]
+struct ServeFlags {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    engine: EngineFlags,
+    /// Public address, loopback only [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// Address of /livez, /readyz and /metrics [default: 127.0.0.1:9464]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<String>,
+    /// Let requests set an exact number of frames, for measuring
+    #[arg(long)]
+    bench: bool,
+}
+
+/// Flags that choose an engine.
+#[derive(Args, Clone, Debug, Default)]
+struct EngineFlags {
+    /// Folder of the checkpoint [default: the embedded model]
+    #[arg(long, value_name = "DIR")]
+    model: Option<String>,
+    /// Processor the model runs on [default: auto]
+    #[arg(long, value_name = "auto|cpu")]
+    device: Option<String>,
+    /// Which engine speaks: native, or scripted:FILE for a tone generator that obeys a script
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    /// Contexts that run at once [default: 32]
+    #[arg(long, value_name = "N")]
+    max_contexts: Option<u32>,
+}
+
+/// How a command can fail.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Runs the command line of this process. `embedded` is the model inside the binary, if it has one.
+#[must_use]
+pub fn main(embedded: Option<Embedded>) -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nothing to do if the terminal is gone.
+            drop(error.print());
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    let outcome = match cli.command {
+        Command::Check { file } => check::run(&file),
+        Command::Inspect { dir } => inspect::run(&dir),
+        Command::Serve(flags) => serve::run(&flags, embedded),
+        Command::Speak(flags) => speak::run(&flags, embedded),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("voxlane: {error}");
+            match error {
+                CommandError::Config(_) | CommandError::Usage(_) => ExitCode::from(2),
+                CommandError::Failed(_) => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+impl ServeFlags {
+    fn resolve(&self) -> Result<(Resolved, Config), ConfigError> {
+        let mut layers = layers(self.config.as_deref())?;
+        layers = self.engine.apply(layers);
+        let plain = [("--listen", "server.listen", &self.listen), ("--admin", "server.admin", &self.admin)];
+        for (flag, key, value) in plain {
+            if let Some(value) = value {
+                layers = layers.flag(flag, key, value.clone());
+            }
+        }
+        if self.bench {
+            layers = layers.flag("--bench", "engine.bench", "true".to_owned());
+        }
+        let resolved = layers.resolve()?;
+        let config = resolved.config()?;
+        Ok((resolved, config))
+    }
+}
+
+impl EngineFlags {
+    fn apply(&self, mut layers: Layers) -> Layers {
+        let flags = [
+            ("--model", "engine.model", self.model.clone()),
+            ("--device", "engine.device", self.device.clone()),
+            ("--engine", "engine.kind", self.engine.clone()),
+            ("--max-contexts", "engine.contexts_max", self.max_contexts.map(|n| n.to_string())),
+        ];
+        for (flag, key, value) in flags {
+            if let Some(value) = value {
+                layers = layers.flag(flag, key, value);
+            }
+        }
+        layers
+    }
+}
+
+/// File and environment, in that order.
+fn layers(file: Option<&std::path::Path>) -> Result<Layers, ConfigError> {
+    let layers = Layers::default().environment(std::env::vars_os().filter_map(|(name, value)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    }));
+    match file {
+        Some(file) => layers.file(file),
+        None => Ok(layers),
+    }
+}

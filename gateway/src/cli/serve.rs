@@ -1,0 +1,61 @@
+//! `voxlane serve`.
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{CommandError, ServeFlags};
+use crate::engine::Embedded;
+use crate::server::{ServeError, Server};
+
+pub(super) fn run(flags: &ServeFlags, embedded: Option<Embedded>) -> Result<(), CommandError> {
+    let (resolved, config) = flags.resolve()?;
+    crate::logs::start(&config.log);
+    crate::logs::hide_panic_payloads();
+    for name in &resolved.unknown_variables {
+        tracing::warn!(name, "this environment variable names no key and is not used");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.server.threads)
+        .thread_name("gateway")
+        .enable_all()
+        .build()
+        .map_err(|error| CommandError::Failed(format!("cannot start the async runtime: {error}")))?;
+    let outcome = runtime.block_on(async {
+        let hash = resolved.hash();
+        let server = Server::bind(config, embedded)?;
+        let (public, admin) = (server.public_address()?, server.admin_address()?);
+        tracing::info!(%public, %admin, config = hash, "listening");
+        let stop = stop_signal()?;
+        server.run(move || println!("voxlane is ready: http://{public}/"), stop).await
+    });
+    // What is left after the drain has had its time.
+    runtime.shutdown_background();
+    outcome.map_err(|error| match error {
+        ServeError::Listen(crate::ListenError::Refused(error)) => CommandError::Config(error),
+        other => CommandError::Failed(other.to_string()),
+    })
+}
+
+/// Resolves at the first SIGTERM or SIGINT. A second one ends the process at once.
+fn stop_signal() -> Result<impl Future<Output = ()> + Send, ServeError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut sender = Some(sender);
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            match sender.take() {
+                // The receiver lives as long as the server runs.
+                Some(sender) => drop(sender.send(())),
+                None => std::process::exit(1),
+            }
+        }
+    });
+    Ok(async move {
+        // A sender that is gone without a word means the runtime is ending: stop too.
+        drop(receiver.await);
+    })
+}

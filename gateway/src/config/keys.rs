@@ -1,0 +1,132 @@
+//! The one table of keys. `config/voxlane.toml` shows the same keys to people; a test compares them.
+
+use super::Value;
+
+/// What a key takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `address:port`.
+    Address,
+    Bool,
+    /// A whole number within bounds, in this unit.
+    Count { min: u64, max: u64, unit: &'static str },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Any text; the words say what it names.
+    Text(&'static str),
+}
+
+/// One key.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Section and name, `server.listen`.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// As the environment would write it.
+    pub default: &'static str,
+    pub about: &'static str,
+}
+
+const fn key(name: &'static str, kind: Kind, default: &'static str, about: &'static str) -> Key {
+    Key { name, kind, default, about }
+}
+
+const fn count(min: u64, max: u64, unit: &'static str) -> Kind {
+    Kind::Count { min, max, unit }
+}
+
+/// Every key there is, by section.
+pub const KEYS: &[Key] = &[
+    key("server.listen", Kind::Address, "127.0.0.1:8080", "Public address. Loopback only in this release"),
+    key("server.admin", Kind::Address, "127.0.0.1:9464", "Address of /livez, /readyz and /metrics"),
+    key("server.sessions_max", count(1, 100_000, "sessions"), "2000", "Sessions served at once; more get 503"),
+    key("server.connections_max", count(1, 200_000, "connections"), "4096", "Open TCP connections; more wait in the kernel"),
+    key("server.handshake_timeout_ms", count(100, 60_000, "ms"), "5000", "Time a peer has to send its request head"),
+    key("server.body_bytes_max", count(1_024, 67_108_864, "bytes"), "1048576", "Longest request body"),
+    key("server.input_characters_max", count(1, 10_000_000, "characters"), "50000", "Longest input of POST /v1/audio/speech"),
+    key("server.drain_grace_ms", count(0, 3_600_000, "ms"), "20000", "Time running contexts get to end after SIGTERM or SIGINT"),
+    key("server.threads", count(1, 256, "threads"), "2", "Threads of the async runtime"),
+    key("engine.kind", Kind::Text("native, scripted, or scripted:FILE"), "native", "Which engine speaks"),
+    key("engine.model", Kind::Text("a checkpoint's folder; empty is the embedded model"), "", "Model to load"),
+    key("engine.device", Kind::Choice(&["auto", "cpu"]), "auto", "Processor the model runs on"),
+    key("engine.contexts_max", count(1, 4_096, "contexts"), "32", "Contexts that run at once in the engine"),
+    key("engine.bench", Kind::Bool, "false", "Let requests set an exact number of frames, for measuring"),
+    key("stream.contexts_max", count(1, 1_024, "contexts"), "8", "Live contexts in one session"),
+    key("stream.frame_bytes_max", count(1_024, 16_777_216, "bytes"), "65536", "Longest WebSocket frame from a client"),
+    key("stream.message_bytes_max", count(1_024, 16_777_216, "bytes"), "262144", "Longest WebSocket message from a client"),
+    key("stream.lead_ms", count(100, 60_000, "ms"), "3000", "Audio sent ahead of the playback clock"),
+    key("stream.resume_window_ms", count(0, 60_000, "ms"), "10000", "How long a session whose socket was lost stays"),
+    key("stream.idle_ms", count(1_000, 3_600_000, "ms"), "120000", "Silence after which a session is closed"),
+    key("stream.context_idle_ms", count(1_000, 3_600_000, "ms"), "60000", "Silence after which a context without an end ends as idle"),
+    key("stream.send_buffer_bytes", count(4_096, 4_194_304, "bytes"), "65536", "Kernel send buffer of a connection"),
+    key("stream.write_buffer_bytes", count(4_096, 4_194_304, "bytes"), "65536", "Data waiting for a socket that does not take it"),
+    key("stream.slow_reader_ms", count(100, 600_000, "ms"), "10000", "How long sent data may go untaken before close 4499"),
+    key("opus.threads", count(1, 64, "threads"), "1", "Threads that encode Opus"),
+    key("opus.bitrate_bps", count(6_000, 510_000, "bit/s"), "32000", "Bit rate of Opus"),
+    key("opus.complexity", count(0, 10, "steps"), "5", "Effort of the Opus encoder: 0 cheapest, 10 best"),
+    key("log.filter", Kind::Text("a level, or target=level pairs"), "info", "What is logged: error, warn, info, debug, trace"),
+    key("log.format", Kind::Choice(&["text", "json"]), "text", "Form of a log line"),
+];
+
+impl Key {
+    /// The environment variable that sets this key.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("VOXLANE_{}", self.name.replace('.', "_").to_ascii_uppercase())
+    }
+
+    pub(crate) fn default_value(&self) -> Result<Value, String> {
+        self.kind.read(self.default)
+    }
+}
+
+impl Kind {
+    /// What is allowed, for people.
+    #[must_use]
+    pub fn expected(self) -> String {
+        match self {
+            Self::Address => "an address and port such as \"127.0.0.1:8080\"".to_owned(),
+            Self::Bool => "true or false".to_owned(),
+            Self::Choice(words) => format!("one of {}", words.join(", ")),
+            Self::Count { min, max, unit } => format!("a whole number of {unit}, {min} to {max}"),
+            Self::Text(what) => what.to_owned(),
+        }
+    }
+
+    /// Reads a value written as plain text (environment, flags, defaults).
+    pub(crate) fn read(self, text: &str) -> Result<Value, String> {
+        let value = match self {
+            Self::Bool => text.parse().map(Value::Bool).map_err(|_| text.to_owned())?,
+            Self::Count { .. } => text.parse().map(Value::Count).map_err(|_| text.to_owned())?,
+            Self::Address | Self::Choice(_) | Self::Text(_) => Value::Text(text.to_owned()),
+        };
+        self.check(value)
+    }
+
+    /// Reads a value of a TOML file.
+    pub(crate) fn take(self, value: &toml::Value) -> Result<Value, String> {
+        let shown = || value.to_string();
+        let taken = match (self, value) {
+            (Self::Bool, toml::Value::Boolean(value)) => Value::Bool(*value),
+            (Self::Count { .. }, toml::Value::Integer(value)) => {
+                Value::Count(u64::try_from(*value).map_err(|_| shown())?)
+            }
+            (Self::Address | Self::Choice(_) | Self::Text(_), toml::Value::String(text)) => {
+                Value::Text(text.clone())
+            }
+            _ => return Err(shown()),
+        };
+        self.check(taken)
+    }
+
+    fn check(self, value: Value) -> Result<Value, String> {
+        let holds = match (self, &value) {
+            (Self::Address, Value::Text(text)) => text.parse::<std::net::SocketAddr>().is_ok(),
+            (Self::Choice(words), Value::Text(text)) => words.contains(&text.as_str()),
+            (Self::Count { min, max, .. }, Value::Count(count)) => (min..=max).contains(count),
+            (Self::Bool, Value::Bool(_)) | (Self::Text(_), Value::Text(_)) => true,
+            _ => false,
+        };
+        if holds { Ok(value) } else { Err(value.to_string()) }
+    }
+}

@@ -1,0 +1,269 @@
+//! Defaults, file, environment, flags: the later wins, and every value remembers where it came from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{
+    Config, ConfigError, EngineConfig, EngineKind, KEYS, Key, LogConfig, OpusConfig, ServerConfig,
+    StreamConfig, Value,
+};
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    Default,
+    Environment(String),
+    File(PathBuf),
+    Flag(&'static str),
+}
+
+/// The layers that were given, before they are checked.
+#[derive(Clone, Debug, Default)]
+pub struct Layers {
+    file: Option<(PathBuf, String)>,
+    environment: Vec<(String, String)>,
+    flags: Vec<(&'static str, &'static str, String)>,
+}
+
+/// All keys with their values.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    values: BTreeMap<&'static str, (Value, Source)>,
+    /// Variables with our prefix that name no key: reported, because platforms set such names too.
+    pub unknown_variables: Vec<String>,
+}
+
+impl Layers {
+    /// Adds a TOML file.
+    ///
+    /// # Errors
+    /// [`ConfigError::Read`].
+    pub fn file(mut self, path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        self.file = Some((path.to_owned(), text));
+        Ok(self)
+    }
+
+    /// Adds TOML text as if it had been read from `path`.
+    #[must_use]
+    pub fn text(mut self, path: &str, text: &str) -> Self {
+        self.file = Some((PathBuf::from(path), text.to_owned()));
+        self
+    }
+
+    /// Adds the variables that begin with `VOXLANE_`; others are passed over.
+    #[must_use]
+    pub fn environment(mut self, variables: impl Iterator<Item = (String, String)>) -> Self {
+        self.environment = variables.filter(|(name, _)| name.starts_with("VOXLANE_")).collect();
+        self.environment.sort();
+        self
+    }
+
+    /// Adds a flag's value for `key`.
+    #[must_use]
+    pub fn flag(mut self, flag: &'static str, key: &'static str, value: String) -> Self {
+        self.flags.push((flag, key, value));
+        self
+    }
+
+    /// Joins the layers.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the key, where it came from, and what would be right.
+    pub fn resolve(self) -> Result<Resolved, ConfigError> {
+        let mut values = BTreeMap::new();
+        for key in KEYS {
+            let value = key.default_value().map_err(|found| wrong(key, found, Source::Default))?;
+            values.insert(key.name, (value, Source::Default));
+        }
+        if let Some((path, text)) = &self.file {
+            read_file(path, text, &mut values)?;
+        }
+        let mut unknown_variables = Vec::new();
+        for (name, text) in self.environment {
+            let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
+                unknown_variables.push(name);
+                continue;
+            };
+            let from = Source::Environment(name);
+            let value = key.kind.read(&text).map_err(|found| wrong(key, found, from.clone()))?;
+            values.insert(key.name, (value, from));
+        }
+        for (flag, name, text) in self.flags {
+            let from = Source::Flag(flag);
+            let key = find(name).ok_or_else(|| unknown(name, from.clone()))?;
+            let value = key.kind.read(&text).map_err(|found| wrong(key, found, from.clone()))?;
+            values.insert(key.name, (value, from));
+        }
+        Ok(Resolved { values, unknown_variables })
+    }
+}
+
+impl Resolved {
+    /// The typed configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError::WrongType`] where a value's form only shows when it is read.
+    pub fn config(&self) -> Result<Config, ConfigError> {
+        let kind = self.text("engine.kind");
+        let kind = match kind.split_once(':') {
+            None if kind == "native" => EngineKind::Native,
+            None if kind == "scripted" => EngineKind::Scripted(None),
+            Some(("scripted", file)) if !file.is_empty() => EngineKind::Scripted(Some(file.into())),
+            _ => return Err(self.refuse("engine.kind")),
+        };
+        let model = self.text("engine.model");
+        Ok(Config {
+            server: ServerConfig {
+                listen: self.address("server.listen")?,
+                admin: self.address("server.admin")?,
+                sessions_max: self.count("server.sessions_max") as u32,
+                connections_max: self.count("server.connections_max") as u32,
+                handshake_timeout: self.millis("server.handshake_timeout_ms"),
+                body_bytes_max: self.count("server.body_bytes_max") as usize,
+                input_characters_max: self.count("server.input_characters_max") as usize,
+                drain_grace: self.millis("server.drain_grace_ms"),
+                threads: self.count("server.threads") as usize,
+            },
+            engine: EngineConfig {
+                kind,
+                model: (!model.is_empty()).then(|| PathBuf::from(model)),
+                device: self.text("engine.device").to_owned(),
+                contexts_max: self.count("engine.contexts_max") as u32,
+                bench: self.bool("engine.bench"),
+            },
+            stream: StreamConfig {
+                contexts_max: self.count("stream.contexts_max") as u32,
+                frame_bytes_max: self.count("stream.frame_bytes_max") as usize,
+                message_bytes_max: self.count("stream.message_bytes_max") as usize,
+                lead: self.millis("stream.lead_ms"),
+                resume_window: self.millis("stream.resume_window_ms"),
+                idle: self.millis("stream.idle_ms"),
+                context_idle: self.millis("stream.context_idle_ms"),
+                send_buffer_bytes: self.count("stream.send_buffer_bytes") as u32,
+                write_buffer_bytes: self.count("stream.write_buffer_bytes") as usize,
+                slow_reader: self.millis("stream.slow_reader_ms"),
+            },
+            opus: OpusConfig {
+                threads: self.count("opus.threads") as usize,
+                bitrate_bps: self.count("opus.bitrate_bps") as u32,
+                complexity: self.count("opus.complexity") as u8,
+            },
+            log: LogConfig {
+                filter: self.text("log.filter").to_owned(),
+                json: self.text("log.format") == "json",
+            },
+        })
+    }
+
+    /// 64-bit FNV-1a over every key and value, as 16 hexadecimal digits: two processes with the same
+    /// hash were told the same, wherever they were told it.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for (name, (value, _)) in &self.values {
+            for byte in format!("{name} = {value}\n").bytes() {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+            }
+        }
+        format!("{hash:016x}")
+    }
+
+    /// Key, value and origin, in the order of the table.
+    pub fn lines(&self) -> impl Iterator<Item = (&'static str, &Value, &Source)> {
+        KEYS.iter().filter_map(|key| {
+            self.values.get(key.name).map(|(value, source)| (key.name, value, source))
+        })
+    }
+
+    fn value(&self, name: &str) -> Option<&Value> {
+        self.values.get(name).map(|(value, _)| value)
+    }
+
+    fn text(&self, name: &str) -> &str {
+        match self.value(name) {
+            Some(Value::Text(text)) => text,
+            _ => "",
+        }
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        match self.value(name) {
+            Some(Value::Count(count)) => *count,
+            _ => 0,
+        }
+    }
+
+    fn bool(&self, name: &str) -> bool {
+        matches!(self.value(name), Some(Value::Bool(true)))
+    }
+
+    fn millis(&self, name: &str) -> Duration {
+        Duration::from_millis(self.count(name))
+    }
+
+    fn address(&self, name: &str) -> Result<SocketAddr, ConfigError> {
+        self.text(name).parse().map_err(|_| self.refuse(name))
+    }
+
+    fn refuse(&self, name: &str) -> ConfigError {
+        let source = self.values.get(name).map_or(Source::Default, |(_, source)| source.clone());
+        match find(name) {
+            Some(key) => wrong(key, self.text(name).to_owned(), source),
+            None => unknown(name, source),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => write!(f, "default"),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+fn read_file(
+    path: &Path,
+    text: &str,
+    values: &mut BTreeMap<&'static str, (Value, Source)>,
+) -> Result<(), ConfigError> {
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
+        path: path.to_owned(),
+        message: error.to_string(),
+    })?;
+    let from = Source::File(path.to_owned());
+    for (section, entries) in &table {
+        let toml::Value::Table(entries) = entries else {
+            return Err(unknown(section, from));
+        };
+        for (name, value) in entries {
+            let name = format!("{section}.{name}");
+            let key = find(&name).ok_or_else(|| unknown(&name, from.clone()))?;
+            let value = key.kind.take(value).map_err(|found| wrong(key, found, from.clone()))?;
+            values.insert(key.name, (value, from.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+fn unknown(name: &str, from: Source) -> ConfigError {
+    let distance = |key: &&Key| (strsim::jaro_winkler(key.name, name) * 1e6) as i64;
+    let nearest = KEYS.iter().max_by_key(distance).map_or("", |key| key.name);
+    ConfigError::UnknownKey { key: name.to_owned(), nearest, from }
+}
+
+fn wrong(key: &Key, found: String, from: Source) -> ConfigError {
+    ConfigError::WrongType { key: key.name, expected: key.kind.expected(), found, from }
+}

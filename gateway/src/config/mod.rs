@@ -1,0 +1,94 @@
+//! Configuration: one table of keys, three layers (file, environment, flags), one typed result.
+
+mod error;
+mod keys;
+mod layers;
+mod value;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use error::ConfigError;
+pub use keys::{KEYS, Key, Kind};
+pub use layers::{Layers, Resolved, Source};
+pub use value::Value;
+
+/// Everything the process can be told, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub server: ServerConfig,
+    pub engine: EngineConfig,
+    pub stream: StreamConfig,
+    pub opus: OpusConfig,
+    pub log: LogConfig,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    pub listen: SocketAddr,
+    pub admin: SocketAddr,
+    pub sessions_max: u32,
+    pub connections_max: u32,
+    pub handshake_timeout: Duration,
+    pub body_bytes_max: usize,
+    pub input_characters_max: usize,
+    pub drain_grace: Duration,
+    pub threads: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    pub kind: EngineKind,
+    /// Folder of the checkpoint; `None` takes the embedded model.
+    pub model: Option<PathBuf>,
+    pub device: String,
+    pub contexts_max: u32,
+    /// Requests may set the exact number of frames.
+    pub bench: bool,
+}
+
+/// Which engine answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    Native,
+    /// A script; `None` is the built-in one.
+    Scripted(Option<PathBuf>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamConfig {
+    pub contexts_max: u32,
+    pub frame_bytes_max: usize,
+    pub message_bytes_max: usize,
+    pub lead: Duration,
+    pub resume_window: Duration,
+    pub idle: Duration,
+    pub context_idle: Duration,
+    pub send_buffer_bytes: u32,
+    pub write_buffer_bytes: usize,
+    pub slow_reader: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpusConfig {
+    pub threads: usize,
+    pub bitrate_bps: u32,
+    pub complexity: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    pub filter: String,
+    pub json: bool,
+}
+
+impl Config {
+    /// What runs when nothing is said.
+    ///
+    /// # Errors
+    /// Never in a released build: a test reads every default.
+    pub fn defaults() -> Result<Self, ConfigError> {
+        Layers::default().resolve()?.config()
+    }
+}

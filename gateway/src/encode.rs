@@ -1,0 +1,312 @@
+//! Samples to packets, away from the async workers: one encoder a stream, on a small pool of threads.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use codecs::CodecError;
+use codecs::opus::{OpusEncoder, OpusSettings, PacketBatch};
+use codecs::resample::Resampler;
+use tokio::sync::mpsc;
+
+use crate::clock::Clock;
+use crate::config::OpusConfig;
+
+/// Wire form of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Opus,
+    /// Signed 16-bit little-endian mono.
+    Pcm,
+}
+
+/// One encoded piece of 20 ms or less.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EncodedPacket {
+    pub(crate) data: Bytes,
+    /// Samples it decodes to, at 48 kHz.
+    pub(crate) duration_48k: u32,
+    /// Of these, the samples at its end that are not sound.
+    pub(crate) trim_48k: u32,
+    pub(crate) dtx: bool,
+}
+
+/// Resampling and encoding of one sample stream, from the model's rate to the wire.
+pub(crate) struct StreamEncoder {
+    resampler: Option<Resampler>,
+    coder: Coder,
+    rate_hz: u32,
+    scratch: Vec<f32>,
+    started: bool,
+}
+
+enum Coder {
+    // libopus' state is some 20 KB; the box keeps moves cheap.
+    Opus(Box<OpusEncoder>),
+    Pcm { pending: Vec<f32> },
+}
+
+impl StreamEncoder {
+    /// An encoder of samples at `model_hz` whose wire rate is `wire_hz`.
+    ///
+    /// # Errors
+    /// [`CodecError::InvalidSetting`] for a rate that the form cannot carry.
+    pub(crate) fn new(form: Form, model_hz: u32, wire_hz: u32, opus: OpusConfig) -> Result<Self, CodecError> {
+        let resampler = if model_hz == wire_hz { None } else { Some(Resampler::new(model_hz, wire_hz)?) };
+        let coder = match form {
+            Form::Opus => Coder::Opus(Box::new(OpusEncoder::new(OpusSettings {
+                bitrate_bps: opus.bitrate_bps,
+                complexity: opus.complexity,
+                rate_hz: wire_hz,
+                ..OpusSettings::default()
+            })?)),
+            Form::Pcm => Coder::Pcm { pending: Vec::new() },
+        };
+        Ok(Self { resampler, coder, rate_hz: wire_hz, scratch: Vec::new(), started: false })
+    }
+
+    /// Decoded 48 kHz samples a receiver drops at the start.
+    pub(crate) fn pre_skip_48k(&self) -> u32 {
+        match &self.coder {
+            Coder::Opus(encoder) => encoder.pre_skip_48k(),
+            Coder::Pcm { .. } => 0,
+        }
+    }
+
+    /// Takes samples at the model's rate and appends every packet that is complete by them.
+    pub(crate) fn push(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
+        self.started = true;
+        let Some(resampler) = &mut self.resampler else { return self.code(samples, out) };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        resampler.push(samples, &mut scratch)?;
+        let coded = self.code(&scratch, out);
+        self.scratch = scratch;
+        coded
+    }
+
+    /// Ends the stream. A stream without a sample makes no packet.
+    pub(crate) fn finish(&mut self, out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
+        if !self.started {
+            return Ok(());
+        }
+        if let Some(resampler) = &mut self.resampler {
+            let mut rest = Vec::new();
+            resampler.finish(&mut rest)?;
+            self.code(&rest, out)?;
+        }
+        match &mut self.coder {
+            Coder::Opus(encoder) => {
+                let tail = encoder.finish()?;
+                copy(tail.packets, out);
+                if let Some(last) = out.last_mut() {
+                    last.trim_48k = tail.end_trim_48k;
+                }
+            }
+            Coder::Pcm { pending } => {
+                if !pending.is_empty() {
+                    out.push(pcm_packet(pending, self.rate_hz));
+                    pending.clear();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn code(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
+        match &mut self.coder {
+            Coder::Opus(encoder) => {
+                for piece in samples.chunks(encoder.push_samples_max()) {
+                    copy(encoder.push(piece)?, out);
+                }
+            }
+            Coder::Pcm { pending } => {
+                pending.extend_from_slice(samples);
+                let packet = packet_samples(self.rate_hz);
+                let whole = pending.len() - pending.len() % packet;
+                out.extend(pending[..whole].chunks(packet).map(|piece| pcm_packet(piece, self.rate_hz)));
+                pending.drain(..whole);
+            }
+        }
+        Ok(())
+    }
+
+    /// Model samples that surely complete the first packet.
+    fn first_piece(&self) -> usize {
+        match &self.resampler {
+            None => packet_samples(self.rate_hz),
+            Some(resampler) => packet_samples(resampler.from_hz()) + resampler.hold_back_samples(),
+        }
+    }
+}
+
+fn copy(batch: &PacketBatch, out: &mut Vec<EncodedPacket>) {
+    out.extend(batch.iter().map(|packet| EncodedPacket {
+        data: Bytes::copy_from_slice(packet.data),
+        duration_48k: packet.duration_48k,
+        trim_48k: 0,
+        dtx: packet.is_dtx(),
+    }));
+}
+
+fn pcm_packet(samples: &[f32], rate_hz: u32) -> EncodedPacket {
+    let mut data = Vec::with_capacity(samples.len() * 2);
+    codecs::pcm::encode_s16le(samples, &mut data);
+    let duration_48k = samples.len() as u32 * (codecs::OPUS_CLOCK_HZ / rate_hz);
+    EncodedPacket { data: Bytes::from(data), duration_48k, trim_48k: 0, dtx: false }
+}
+
+/// Samples of 20 ms.
+fn packet_samples(rate_hz: u32) -> usize {
+    rate_hz as usize / 50
+}
+
+/// Work for the pool. The encoder travels with it, so that a stream's pieces can never overtake each
+/// other: the next piece can only be given once the encoder has come back.
+pub(crate) struct Job {
+    /// Handed back unchanged.
+    pub(crate) key: u64,
+    pub(crate) encoder: Box<StreamEncoder>,
+    pub(crate) samples: Vec<f32>,
+    pub(crate) finish: bool,
+    pub(crate) reply: mpsc::Sender<Encoded>,
+}
+
+/// What came of a job. A stream's very first packet comes ahead of the rest, without the encoder.
+pub(crate) struct Encoded {
+    pub(crate) key: u64,
+    pub(crate) encoder: Option<Box<StreamEncoder>>,
+    pub(crate) packets: Vec<EncodedPacket>,
+    pub(crate) finished: bool,
+    pub(crate) failed: Option<CodecError>,
+}
+
+/// Replies one job can make: what a reply queue must have room for, for each stream.
+pub(crate) const REPLIES_PER_JOB: usize = 2;
+
+/// Threads that encode.
+#[derive(Debug)]
+pub(crate) struct EncodePool {
+    jobs: SyncSender<Job>,
+    depth: Arc<AtomicUsize>,
+}
+
+impl EncodePool {
+    /// Starts `threads` threads with a queue of `bound` jobs.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub(crate) fn start(threads: usize, bound: usize, clock: Clock) -> std::io::Result<Self> {
+        let (jobs, queue) = sync_channel::<Job>(bound);
+        let queue = Arc::new(Mutex::new(queue));
+        let depth = Arc::new(AtomicUsize::new(0));
+        for index in 0..threads {
+            let (queue, depth) = (Arc::clone(&queue), Arc::clone(&depth));
+            let name = format!("opus-{index}");
+            std::thread::Builder::new().name(name).spawn(move || work(&queue, &depth, clock))?;
+        }
+        Ok(Self { jobs, depth })
+    }
+
+    /// Queues a job.
+    ///
+    /// # Errors
+    /// The job itself when the queue is full; try again later.
+    pub(crate) fn submit(&self, job: Job) -> Result<(), Box<Job>> {
+        self.depth.fetch_add(1, Ordering::Relaxed);
+        self.jobs.try_send(job).map_err(|error| {
+            self.depth.fetch_sub(1, Ordering::Relaxed);
+            match error {
+                TrySendError::Full(job) | TrySendError::Disconnected(job) => Box::new(job),
+            }
+        })
+    }
+}
+
+fn work(queue: &Mutex<Receiver<Job>>, depth: &AtomicUsize, clock: Clock) {
+    loop {
+        // Only the receiver is behind the lock, so a poisoned lock is as good as a whole one.
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = job else { return };
+        let left = depth.fetch_sub(1, Ordering::Relaxed) - 1;
+        let begun = clock.now();
+        let packets = encode(job);
+        let took = clock.now().since(begun).as_micros().max(0);
+        crate::metrics::encoded(packets, std::time::Duration::from_micros(took.unsigned_abs()), left);
+    }
+}
+
+/// Runs one job and counts its packets. A reply that finds no reader is dropped: the session is gone.
+fn encode(job: Job) -> usize {
+    let Job { key, mut encoder, samples, finish, reply } = job;
+    let mut made = 0;
+    let mut packets = Vec::new();
+    let first = if encoder.started { 0 } else { encoder.first_piece().min(samples.len()) };
+    let (head, tail) = samples.split_at(first);
+    let mut outcome = Ok(());
+    if !head.is_empty() {
+        outcome = encoder.push(head, &mut packets);
+        if outcome.is_ok() && !packets.is_empty() && !tail.is_empty() {
+            made += packets.len();
+            let packets = std::mem::take(&mut packets);
+            drop(reply.try_send(Encoded { key, encoder: None, packets, finished: false, failed: None }));
+        }
+    }
+    if outcome.is_ok() && !tail.is_empty() {
+        outcome = encoder.push(tail, &mut packets);
+    }
+    if outcome.is_ok() && finish {
+        outcome = encoder.finish(&mut packets);
+    }
+    made += packets.len();
+    let failed = outcome.err();
+    drop(reply.try_send(Encoded { key, encoder: Some(encoder), packets, finished: finish, failed }));
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPUS: OpusConfig = OpusConfig { threads: 1, bitrate_bps: 32_000, complexity: 0 };
+
+    fn total_48k(packets: &[EncodedPacket]) -> u32 {
+        packets.iter().map(|p| p.duration_48k - p.trim_48k).sum()
+    }
+
+    #[test]
+    fn durations_add_up_to_the_samples_given_whatever_the_form_and_rate() {
+        for (form, wire_hz) in [(Form::Opus, 24_000), (Form::Opus, 48_000), (Form::Pcm, 16_000)] {
+            let mut encoder = StreamEncoder::new(form, 24_000, wire_hz, OPUS).expect("valid rates");
+            let mut packets = Vec::new();
+            for length in [1_920, 7, 13_001] {
+                encoder.push(&vec![0.1; length], &mut packets).expect("finite");
+            }
+            encoder.finish(&mut packets).expect("open");
+            let sound = total_48k(&packets) - encoder.pre_skip_48k();
+            assert!(sound.abs_diff(14_928 * 2) <= 3, "{form:?} {wire_hz}: {sound}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_packet_comes_ahead_of_the_rest() {
+        let pool = EncodePool::start(1, 4, Clock::start()).expect("a thread");
+        let (reply, mut replies) = mpsc::channel(REPLIES_PER_JOB);
+        let encoder = Box::new(StreamEncoder::new(Form::Opus, 24_000, 24_000, OPUS).expect("valid"));
+        let job = Job { key: 9, encoder, samples: vec![0.0; 3_840], finish: false, reply };
+        assert!(pool.submit(job).is_ok());
+        let first = replies.recv().await.expect("a reply");
+        assert_eq!((first.key, first.packets.len(), first.encoder.is_none()), (9, 1, true));
+        let rest = replies.recv().await.expect("a reply");
+        assert_eq!((rest.packets.len(), rest.encoder.is_some()), (7, true));
+    }
+
+    #[test]
+    fn a_stream_without_samples_makes_no_packet() {
+        let mut encoder = StreamEncoder::new(Form::Opus, 24_000, 24_000, OPUS).expect("valid");
+        let mut packets = Vec::new();
+        encoder.finish(&mut packets).expect("open");
+        assert!(packets.is_empty());
+    }
+}

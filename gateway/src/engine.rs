@@ -1,0 +1,38 @@
+//! The one place where an engine is opened: the scripted one, or the runtime's.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use contract::EngineHandle;
+use scripted::{Script, Scripted};
+
+use crate::clock::Clock;
+use crate::config::{EngineConfig, EngineKind};
+
+/// A model inside the binary: every file's path below the checkpoint's folder, and its bytes.
+pub type Embedded = &'static [(&'static str, &'static [u8])];
+
+/// Opens the configured engine. Blocks while weights are read; the engine may still be warming up when
+/// this returns ([`EngineHandle::health`]).
+///
+/// # Errors
+/// Why the model cannot be opened, and what would help.
+pub fn open(
+    config: &EngineConfig,
+    embedded: Option<Embedded>,
+    clock: Clock,
+) -> Result<Arc<dyn EngineHandle>, String> {
+    match &config.kind {
+        EngineKind::Scripted(file) => open_script(file.as_deref(), clock),
+        EngineKind::Native => crate::native::open(config, embedded, clock),
+    }
+}
+
+fn open_script(file: Option<&Path>, clock: Clock) -> Result<Arc<dyn EngineHandle>, String> {
+    let script = match file {
+        Some(file) => Script::read(file).map_err(|error| error.to_string())?,
+        None => Script::default(),
+    };
+    let engine = Scripted::start(script, clock.origin()).map_err(|error| error.to_string())?;
+    Ok(engine)
+}

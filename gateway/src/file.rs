@@ -1,0 +1,113 @@
+//! One utterance as a stream of bytes: engine outputs in, a file's bytes out, while it is being made.
+
+use bytes::Bytes;
+use codecs::ogg::{OggOpusSettings, OggOpusWriter};
+use codecs::opus::OpusPacket;
+use codecs::{CodecError, OPUS_CLOCK_HZ};
+use contract::Span;
+use proto::speech::SpeechFormat;
+
+use crate::config::OpusConfig;
+use crate::encode::{EncodedPacket, Form, StreamEncoder};
+
+/// The encoder whose packets a [`FileWriter`] of this format takes.
+pub(crate) fn encoder(
+    format: SpeechFormat,
+    model_hz: u32,
+    file_hz: u32,
+    opus: OpusConfig,
+) -> Result<StreamEncoder, CodecError> {
+    let form = match format {
+        SpeechFormat::Opus => Form::Opus,
+        SpeechFormat::Pcm | SpeechFormat::Wav => Form::Pcm,
+    };
+    StreamEncoder::new(form, model_hz, file_hz, opus)
+}
+
+/// Packets to a file's bytes.
+pub(crate) struct FileWriter {
+    inner: Inner,
+    timestamp_48k: u64,
+}
+
+enum Inner {
+    /// The last packet waits for the next one, because only the last may carry the end mark.
+    Ogg { writer: OggOpusWriter, held: Option<EncodedPacket> },
+    Plain { header: Option<Bytes> },
+}
+
+impl FileWriter {
+    /// `serial` tells two Ogg streams of one file apart: any number.
+    pub(crate) fn new(
+        format: SpeechFormat,
+        file_hz: u32,
+        pre_skip_48k: u32,
+        serial: u32,
+    ) -> Result<Self, CodecError> {
+        let inner = match format {
+            SpeechFormat::Opus => Inner::Ogg {
+                writer: OggOpusWriter::new(&OggOpusSettings {
+                    comments: Vec::new(),
+                    input_rate_hz: file_hz,
+                    packets_per_page: 1,
+                    pre_skip_48k,
+                    serial,
+                })?,
+                held: None,
+            },
+            SpeechFormat::Pcm => Inner::Plain { header: None },
+            SpeechFormat::Wav => {
+                let header = codecs::wav::streaming_header(file_hz);
+                Inner::Plain { header: Some(Bytes::copy_from_slice(&header)) }
+            }
+        };
+        Ok(Self { inner, timestamp_48k: 0 })
+    }
+
+    /// Takes packets in and returns the bytes that may leave.
+    pub(crate) fn write(&mut self, packets: Vec<EncodedPacket>) -> Result<Bytes, CodecError> {
+        match &mut self.inner {
+            Inner::Plain { header } => {
+                let mut out = header.take().map(|bytes| bytes.to_vec()).unwrap_or_default();
+                for packet in packets {
+                    self.timestamp_48k += u64::from(packet.duration_48k);
+                    out.extend_from_slice(&packet.data);
+                }
+                Ok(out.into())
+            }
+            Inner::Ogg { writer, held } => {
+                for packet in packets {
+                    if let Some(earlier) = held.replace(packet) {
+                        writer.write(ogg_packet(&earlier, self.timestamp_48k))?;
+                        self.timestamp_48k += u64::from(earlier.duration_48k);
+                    }
+                }
+                // A full page does not wait: only the packet that may be the last is held.
+                Ok(writer.take_bytes().into())
+            }
+        }
+    }
+
+    /// The bytes after the last packet.
+    pub(crate) fn finish(&mut self) -> Result<Bytes, CodecError> {
+        match &mut self.inner {
+            Inner::Plain { header } => Ok(header.take().unwrap_or_default()),
+            Inner::Ogg { writer, held } => {
+                if let Some(last) = held.take() {
+                    writer.write_last(ogg_packet(&last, self.timestamp_48k), last.trim_48k)?;
+                }
+                Ok(writer.take_bytes().into())
+            }
+        }
+    }
+}
+
+fn ogg_packet(packet: &EncodedPacket, timestamp_48k: u64) -> OpusPacket<'_> {
+    OpusPacket { data: &packet.data, duration_48k: packet.duration_48k, timestamp_48k }
+}
+
+/// Playing time of packets, for pacing.
+pub(crate) fn playing_time(packets: &[EncodedPacket]) -> Span {
+    let samples: u64 = packets.iter().map(|packet| u64::from(packet.duration_48k)).sum();
+    Span::of_samples(samples, OPUS_CLOCK_HZ)
+}

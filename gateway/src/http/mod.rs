@@ -1,0 +1,116 @@
+//! The public endpoints that are plain HTTP, and what every answer has in common.
+
+mod assets;
+mod catalogue;
+mod speech;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::FutureExt;
+
+use crate::app::App;
+use crate::error::{ApiError, Refused};
+
+/// The id a request goes by in its answer and in the log.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(pub(crate) String);
+
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/v1/models", get(catalogue::models))
+        .route("/v1/audio/voices", get(catalogue::voices))
+        .route("/v1/audio/speech", post(speech::speak))
+        .route("/v1/stream", get(crate::stream::upgrade))
+        .fallback(assets::serve)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), answer))
+        .with_state(app)
+}
+
+/// Wraps every request: its id, its fence against panics, its line in the log.
+async fn answer(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let id = app.request_id('r');
+    let begun = app.clock.now();
+    let method = request.method().clone();
+    // The path only: a query may hold what a client wants to keep to itself.
+    let path = request.uri().path().to_owned();
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let answered = match local_host(request.headers(), request.uri()) {
+        Err(error) => error.into_response(),
+        Ok(()) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+            Ok(response) => response,
+            Err(_) => ApiError::internal().into_response(),
+        },
+    };
+    let mut response = match answered.extensions().get::<Refused>() {
+        Some(Refused(error)) => {
+            let mut refused = error.respond(&id);
+            if let Some(allowed) = answered.headers().get(header::ALLOW) {
+                refused.headers_mut().insert(header::ALLOW, allowed.clone());
+            }
+            refused
+        }
+        None => answered,
+    };
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert("x-request-id", value);
+    }
+    let took_us = app.clock.now().since(begun).as_micros();
+    tracing::info!(request = id, %method, path, status = response.status().as_u16(), took_us, "answered");
+    response
+}
+
+async fn method_not_allowed() -> ApiError {
+    let message = "this path exists, but not for this method; see the Allow header";
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+}
+
+/// Refuses a Host that is not this machine: a page elsewhere could have its own name point here (DNS
+/// rebinding) and then read what we answer.
+fn local_host(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
+    let host = match uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => headers.get(header::HOST).and_then(|value| value.to_str().ok()),
+    };
+    match host {
+        Some(host) if is_loopback(host) => Ok(()),
+        _ => {
+            let message = "the Host header must name a loopback address (localhost, 127.0.0.1 or [::1])";
+            Err(ApiError::new(StatusCode::FORBIDDEN, "host_not_allowed", message).param("Host"))
+        }
+    }
+}
+
+/// Whether `host`, with or without port, names this machine.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    if let Ok(address) = host.parse::<std::net::SocketAddr>() {
+        return address.ip().is_loopback();
+    }
+    let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+    let name = name.map_or(host, |(name, _)| name);
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_loopback;
+
+    #[test]
+    fn only_this_machine_is_a_local_host() {
+        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "127.9.9.9", "[::1]:1", "[::1]"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["", "localhost.evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "evil:127.0.0.1"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

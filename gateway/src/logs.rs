@@ -1,0 +1,28 @@
+//! Log output. No line holds text, audio, tokens or secrets above debug level.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::MakeWriterExt;
+
+use crate::config::LogConfig;
+
+/// Starts logging to standard error, once per process; a filter that cannot be read becomes `info`.
+pub(crate) fn start(config: &LogConfig) {
+    let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    let writer = std::io::stderr.with_max_level(tracing::Level::TRACE);
+    // A second start in one process keeps the first one's output.
+    let _ = if config.json {
+        builder.json().with_writer(writer).try_init().is_ok()
+    } else {
+        builder.with_ansi(false).with_writer(writer).try_init().is_ok()
+    };
+}
+
+/// Counts panics, and replaces their message by its place: a message may quote what a client sent.
+pub(crate) fn hide_panic_payloads() {
+    std::panic::set_hook(Box::new(|info| {
+        crate::metrics::panicked();
+        let place = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
+        tracing::error!(place = place.as_deref().unwrap_or("unknown"), "panic; this is a bug");
+    }));
+}

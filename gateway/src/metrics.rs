@@ -1,0 +1,187 @@
+//! Every metric's name, unit and meaning, in one place. The recorder is the process's own.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use contract::{EngineStats, LaneStats, Span};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+/// Borders of latency histograms, in seconds.
+const SECONDS: [f64; 14] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0];
+
+/// Installs the recorder once; `None` when another recorder is already installed in the process.
+pub(crate) fn install() -> Option<&'static PrometheusHandle> {
+    static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+    HANDLE.get_or_init(build).as_ref()
+}
+
+fn build() -> Option<PrometheusHandle> {
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+        .ok()?
+        .install_recorder()
+        .ok()?;
+    describe();
+    Some(handle)
+}
+
+/// One answer or message refused with this code.
+pub(crate) fn error(code: &'static str) {
+    counter!("voxlane_errors_total", "code" => code).increment(1);
+}
+
+/// As [`error`], for a code that comes as text.
+pub(crate) fn error_named(code: String) {
+    counter!("voxlane_errors_total", "code" => code).increment(1);
+}
+
+/// From a context's first text (or an HTTP request's arrival) to its first audio at the socket.
+pub(crate) fn first_audio(door: &'static str, span: Span) {
+    let seconds = span.as_micros().max(0) as f64 / 1e6;
+    histogram!("voxlane_first_audio_seconds", "door" => door).record(seconds);
+}
+
+/// From the first samples leaving the engine to the first packet at the socket: our own share.
+pub(crate) fn first_packet(span: Span) {
+    histogram!("voxlane_first_packet_seconds").record(span.as_micros().max(0) as f64 / 1e6);
+}
+
+pub(crate) fn round_trip(span: Span) {
+    histogram!("voxlane_round_trip_seconds").record(span.as_micros().max(0) as f64 / 1e6);
+}
+
+pub(crate) fn context_finished(reason: &'static str) {
+    counter!("voxlane_contexts_finished_total", "reason" => reason).increment(1);
+}
+
+pub(crate) fn session_opened() {
+    gauge!("voxlane_sessions_open").increment(1.0);
+    counter!("voxlane_sessions_total").increment(1);
+}
+
+pub(crate) fn session_closed(close: &'static str) {
+    gauge!("voxlane_sessions_open").decrement(1.0);
+    counter!("voxlane_sessions_closed_total", "close" => close).increment(1);
+    if close == "slow_reader" {
+        counter!("voxlane_slow_readers_total").increment(1);
+    }
+}
+
+pub(crate) fn connections(open: usize) {
+    gauge!("voxlane_connections_open").set(open as f64);
+}
+
+pub(crate) fn packets(sent: u64, bytes: u64) {
+    counter!("voxlane_packets_sent_total").increment(sent);
+    counter!("voxlane_packet_bytes_total").increment(bytes);
+}
+
+pub(crate) fn packet_late() {
+    counter!("voxlane_packets_late_total").increment(1);
+}
+
+pub(crate) fn playback_reports(count: u64) {
+    counter!("voxlane_playback_reports_total").increment(count);
+}
+
+pub(crate) fn underruns(count: u64) {
+    counter!("voxlane_listener_underruns_total").increment(count);
+}
+
+pub(crate) fn playback_ignored(count: u64) {
+    counter!("voxlane_playback_reports_ignored_total").increment(count);
+}
+
+pub(crate) fn encoded(packets: usize, took: Duration, depth: usize) {
+    counter!("voxlane_opus_packets_total").increment(packets as u64);
+    counter!("voxlane_opus_busy_microseconds_total")
+        .increment(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    gauge!("voxlane_opus_queue_depth").set(depth as f64);
+}
+
+pub(crate) fn queue_depth(queue: &'static str, depth: usize) {
+    histogram!("voxlane_queue_depth", "queue" => queue).record(depth as f64);
+}
+
+pub(crate) fn panicked() {
+    counter!("voxlane_panics_total").increment(1);
+}
+
+/// Copies an engine's counters, at each scrape.
+pub(crate) fn engine(stats: &EngineStats) {
+    gauge!("voxlane_engine_contexts_open").set(stats.open);
+    gauge!("voxlane_engine_contexts_running").set(stats.running);
+    gauge!("voxlane_engine_pages_used").set(stats.pages_used);
+    gauge!("voxlane_engine_pages_total").set(stats.pages_total);
+    gauge!("voxlane_engine_mailbox_depth").set(stats.mailbox_depth);
+    gauge!("voxlane_engine_ready_chunks").set(stats.ready_chunks);
+    lane("background", stats.background);
+    lane("lm", stats.lm);
+    lane("urgent", stats.urgent);
+    counter!("voxlane_engine_refused_total").absolute(stats.refused);
+    counter!("voxlane_engine_encodes_total").absolute(stats.encodes);
+    counter!("voxlane_engine_encode_hits_total").absolute(stats.encode_hits);
+    counter!("voxlane_engine_frames_total").absolute(stats.frames);
+    counter!("voxlane_engine_chunks_late_total").absolute(stats.chunks_late);
+}
+
+fn lane(name: &'static str, stats: LaneStats) {
+    counter!("voxlane_lane_launches_total", "lane" => name).absolute(stats.launches);
+    counter!("voxlane_lane_rows_total", "lane" => name).absolute(stats.rows);
+    counter!("voxlane_lane_busy_microseconds_total", "lane" => name).absolute(stats.busy_us);
+}
+
+fn describe() {
+    let seconds = [
+        ("voxlane_first_audio_seconds", "Text in to first audio at the socket"),
+        ("voxlane_first_packet_seconds", "First samples out of the engine to first packet at the socket"),
+        ("voxlane_round_trip_seconds", "Round trip of our pings"),
+    ];
+    for (name, about) in seconds {
+        describe_histogram!(name, Unit::Seconds, about);
+    }
+    describe_histogram!("voxlane_queue_depth", Unit::Count, "Depth of a bounded queue when it was used");
+    let counters = [
+        ("voxlane_contexts_finished_total", "Contexts that ended, by reason"),
+        ("voxlane_engine_chunks_late_total", "Chunks made after their deadline"),
+        ("voxlane_engine_encode_hits_total", "Voices answered from the cache"),
+        ("voxlane_engine_encodes_total", "Encode stages run"),
+        ("voxlane_engine_frames_total", "Frames decoded to sound"),
+        ("voxlane_engine_refused_total", "Contexts the engine refused"),
+        ("voxlane_errors_total", "Requests and messages refused, by code"),
+        ("voxlane_lane_busy_microseconds_total", "Time a lane was busy"),
+        ("voxlane_lane_launches_total", "Launches in a lane"),
+        ("voxlane_lane_rows_total", "Rows of all launches in a lane"),
+        ("voxlane_opus_busy_microseconds_total", "Time spent encoding Opus"),
+        ("voxlane_opus_packets_total", "Packets encoded"),
+        ("voxlane_listener_underruns_total", "Times listeners ran dry, as they report"),
+        ("voxlane_packet_bytes_total", "Bytes of audio packets sent"),
+        ("voxlane_packets_late_total", "Packets that left after the listener ran out"),
+        ("voxlane_packets_sent_total", "Audio packets sent"),
+        ("voxlane_panics_total", "Panics caught; each is a bug of ours"),
+        ("voxlane_playback_reports_ignored_total", "Playback reports that could not be true"),
+        ("voxlane_playback_reports_total", "Playback reports taken in"),
+        ("voxlane_sessions_closed_total", "Sessions that ended, by close code name"),
+        ("voxlane_sessions_total", "Sessions since start"),
+        ("voxlane_slow_readers_total", "Sessions cut because they did not read"),
+    ];
+    for (name, about) in counters {
+        describe_counter!(name, about);
+    }
+    let gauges = [
+        ("voxlane_connections_open", "TCP connections"),
+        ("voxlane_engine_contexts_open", "Contexts open in the engine"),
+        ("voxlane_engine_contexts_running", "Contexts that hold a slot"),
+        ("voxlane_engine_mailbox_depth", "Commands waiting for the engine"),
+        ("voxlane_engine_pages_total", "Pages of the pool"),
+        ("voxlane_engine_pages_used", "Pages owned by someone"),
+        ("voxlane_engine_ready_chunks", "Chunks ready and not launched"),
+        ("voxlane_opus_queue_depth", "Pieces waiting to be encoded"),
+        ("voxlane_sessions_open", "Sessions with a socket"),
+    ];
+    for (name, about) in gauges {
+        describe_gauge!(name, about);
+    }
+}

@@ -1,0 +1,136 @@
+//! One serving process: bind, open the model in the background, serve, drain.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::{Health, Span};
+use tokio::net::TcpListener;
+
+use crate::app::App;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::drain::Drain;
+use crate::engine::Embedded;
+use crate::listen::{ConnectionLimits, ListenError, accept, bind};
+use crate::{admin, http};
+
+/// Why serving ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("the model cannot be opened: {0}")]
+    Engine(String),
+    #[error("cannot start: {0}")]
+    Start(#[from] std::io::Error),
+}
+
+/// Bound listeners, not yet serving.
+pub struct Server {
+    app: Arc<App>,
+    public: TcpListener,
+    admin: TcpListener,
+    embedded: Option<Embedded>,
+}
+
+impl Server {
+    /// Binds both addresses. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`] for an address that is in use or not loopback.
+    pub fn bind(config: Config, embedded: Option<Embedded>) -> Result<Self, ServeError> {
+        let buffer = config.stream.send_buffer_bytes;
+        let public = bind("server.listen", "--listen", config.server.listen, buffer)?;
+        let admin = bind("server.admin", "--admin", config.server.admin, buffer)?;
+        let app = App::new(config, Clock::start())?;
+        Ok(Self { app, public, admin, embedded })
+    }
+
+    /// The public address, with the port the system chose if 0 was asked for.
+    ///
+    /// # Errors
+    /// When the operating system cannot say.
+    pub fn public_address(&self) -> std::io::Result<SocketAddr> {
+        self.public.local_addr()
+    }
+
+    /// The admin address.
+    ///
+    /// # Errors
+    /// When the operating system cannot say.
+    pub fn admin_address(&self) -> std::io::Result<SocketAddr> {
+        self.admin.local_addr()
+    }
+
+    /// Serves until `stop` resolves, then drains. `ready` is called once, when the model speaks.
+    ///
+    /// # Errors
+    /// [`ServeError::Engine`] when the model cannot be opened or fails while warming up.
+    pub async fn run(
+        self,
+        ready: impl FnOnce() + Send,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServeError> {
+        let app = self.app;
+        let limits = ConnectionLimits {
+            connections_max: app.config.server.connections_max as usize,
+            handshake_timeout: app.config.server.handshake_timeout,
+        };
+        // The admin side outlives the drain: it is where an orchestrator sees that we are leaving.
+        let end = Drain::new();
+        let admin_limits = ConnectionLimits { connections_max: 64, ..limits };
+        let admin_router = admin::router(Arc::clone(&app));
+        tokio::spawn(accept(self.admin, admin_router, admin_limits, end.clone(), end.clone()));
+        let router = http::router(Arc::clone(&app));
+        tokio::spawn(accept(self.public, router, limits, app.drain.clone(), end.clone()));
+
+        let mut stop = std::pin::pin!(stop);
+        let opened = tokio::select! {
+            opened = open(Arc::clone(&app), self.embedded) => opened,
+            () = stop.as_mut() => {
+                app.drain.start(app.clock.now());
+                return Ok(());
+            }
+        };
+        opened.map_err(ServeError::Engine)?;
+        ready();
+        stop.await;
+        drain(&app).await;
+        end.start(app.clock.now());
+        Ok(())
+    }
+}
+
+/// Opens the engine away from the async workers and waits until it is ready.
+async fn open(app: Arc<App>, embedded: Option<Embedded>) -> Result<(), String> {
+    let opening = Arc::clone(&app);
+    let opened = tokio::task::spawn_blocking(move || {
+        let outcome = crate::engine::open(&opening.config.engine, embedded, opening.clock);
+        opening.set_engine(outcome);
+    });
+    if opened.await.is_err() {
+        app.set_engine(Err("a fault of ours while opening the model".to_owned()));
+    }
+    loop {
+        match app.health() {
+            Health::Ready => return Ok(()),
+            Health::Failed(reason) => return Err(reason),
+            Health::Starting(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// Takes nothing new, tells everyone, and waits for what runs.
+async fn drain(app: &App) {
+    let grace = app.config.server.drain_grace;
+    let span = Span::from_micros(i64::try_from(grace.as_micros()).unwrap_or(i64::MAX));
+    app.drain.start(app.clock.now() + span);
+    tracing::info!(live = app.drain.live(), grace_ms = grace.as_millis() as u64, "draining");
+    // Sessions close themselves when the grace period ends; the last of them need a moment to do so.
+    let patience = grace + Duration::from_secs(2);
+    if tokio::time::timeout(patience, app.drain.idle()).await.is_err() {
+        tracing::warn!(live = app.drain.live(), "drain ended with work left");
+    }
+}

@@ -1,0 +1,289 @@
+//! The drive: one task that owns a session and does what it says.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::{EngineError, EngineHandle, FinishReason, Output as EngineOutput, Tick, Usage};
+use proto::session::{Config, EncodeJob, Encoded as WireEncoded, EngineCommand, Message, Output, Session};
+use proto::wire::{CloseCode, Received};
+use tokio::sync::mpsc;
+
+use super::encoders::{Encoders, Made};
+use super::engine_side::{EngineSide, Reply};
+use super::registry::Attach;
+use super::socket::{Activity, Event, Outgoing, Socket};
+use super::watch::Watch;
+use crate::app::App;
+use crate::encode::Encoded;
+use crate::output::Tagged;
+
+/// When to offer work again that the encoding pool had no room for.
+const POOL_RETRY: Duration = Duration::from_millis(5);
+
+/// Epochs that may hold an engine context at once beside the live ones: cut, and not yet let go of.
+const LETTING_GO_MAX: usize = 64;
+
+/// What the drive wakes for.
+enum Wake {
+    Attach(Attach),
+    Drain(Tick),
+    Encoded(Encoded),
+    Engine(Tagged),
+    Retry,
+    Socket(Event),
+    Timeout,
+    Written(u64),
+}
+
+struct Drive {
+    app: Arc<App>,
+    session: Session,
+    engine: EngineSide,
+    encoders: Encoders,
+    socket: Option<Socket>,
+    door: mpsc::Sender<Attach>,
+    token: String,
+    replies: VecDeque<Reply>,
+    watch: Watch,
+    /// Set when the session is over, with the name of the close.
+    over: Option<&'static str>,
+}
+
+/// Runs a session from its first socket to its end.
+pub(super) async fn run(app: Arc<App>, engine: Arc<dyn EngineHandle>, config: Config, socket: Socket) {
+    let mut counted = Counted::new();
+    let epochs = config.limits.contexts_open + LETTING_GO_MAX;
+    let (engine, mut outputs) = EngineSide::new(engine, epochs);
+    let (encoders, mut encoded) = Encoders::new(Arc::clone(&app), epochs);
+    let (door, mut visitors) = mpsc::channel(1);
+    let token = config.resume.clone();
+    app.sessions.announce(token.clone(), door.clone());
+    let session = Session::new(app.clock.now(), config);
+    let mut drive = Drive {
+        app: Arc::clone(&app),
+        session,
+        engine,
+        encoders,
+        socket: Some(socket),
+        door,
+        token,
+        replies: VecDeque::new(),
+        watch: Watch::default(),
+        over: None,
+    };
+    drive.settle();
+    let mut drain = std::pin::pin!(app.drain.started());
+    let mut draining = false;
+    while drive.over.is_none() {
+        let (due, _) = drive.session.poll_timeout();
+        let timer = async {
+            match due {
+                Tick::NEVER => std::future::pending().await,
+                due => tokio::time::sleep_until(app.clock.deadline(due)).await,
+            }
+        };
+        let stuck = drive.encoders.stuck();
+        let wake = tokio::select! {
+            // The client first, so that a cancel overtakes the audio it cancels.
+            biased;
+            event = next_event(&mut drive.socket) => event,
+            Some(encoded) = encoded.recv() => Wake::Encoded(encoded),
+            Some(output) = outputs.recv() => Wake::Engine(output),
+            Some(attach) = visitors.recv() => Wake::Attach(attach),
+            until = &mut drain, if !draining => Wake::Drain(until),
+            () = tokio::time::sleep(POOL_RETRY), if stuck => Wake::Retry,
+            () = timer => Wake::Timeout,
+        };
+        draining |= matches!(wake, Wake::Drain(_));
+        drive.wake(wake);
+        drive.settle();
+    }
+    app.sessions.withdraw(&drive.token);
+    drive.watch.counters(drive.session.counters());
+    counted.close = drive.over.unwrap_or("peer");
+}
+
+/// Counts a session in and out, whatever way its task ends.
+struct Counted {
+    close: &'static str,
+}
+
+impl Counted {
+    fn new() -> Self {
+        crate::metrics::session_opened();
+        // What stands here when the task ends by a fault of ours.
+        Self { close: "internal" }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        crate::metrics::session_closed(self.close);
+    }
+}
+
+/// The socket's next event, or what it has written; never, without a socket.
+async fn next_event(socket: &mut Option<Socket>) -> Wake {
+    let Some(socket) = socket else { return std::future::pending().await };
+    match socket.next().await {
+        Activity::Event(event) => Wake::Socket(event),
+        Activity::Written(bytes) => Wake::Written(bytes),
+    }
+}
+
+impl Drive {
+    fn wake(&mut self, wake: Wake) {
+        let now = self.app.clock.now();
+        match wake {
+            Wake::Attach(attach) => self.attach(now, attach),
+            Wake::Drain(until) => self.session.handle_drain(now, "drain", until.since(now)),
+            Wake::Encoded(encoded) => {
+                if let Some(made) = self.encoders.reply(encoded) {
+                    self.made(now, made);
+                }
+            }
+            Wake::Engine(tagged) => {
+                if let Some(key) = self.engine.output(&tagged) {
+                    self.watch.engine(now, key, &tagged.output);
+                    self.session.handle_engine(now, key, tagged.output);
+                }
+            }
+            Wake::Retry => self.encoders.retry(),
+            Wake::Socket(event) => self.event(now, event),
+            Wake::Timeout => self.session.handle_timeout(now),
+            Wake::Written(bytes) => {
+                self.session.handle_written(now, usize::try_from(bytes).unwrap_or(usize::MAX));
+            }
+        }
+    }
+
+    fn event(&mut self, now: Tick, event: Event) {
+        match event {
+            Event::Binary(bytes) => self.session.handle_message(now, Message::Binary(&bytes)),
+            Event::Closed => self.session.handle_peer_close(now),
+            Event::Lost => {
+                self.socket = None;
+                self.session.handle_detach(now);
+            }
+            Event::Ping => self.session.handle_ping(now),
+            Event::Pong(payload) => {
+                self.watch.pong(now, &payload);
+                self.watch.counters(self.session.counters());
+                crate::metrics::queue_depth("socket", self.socket.as_ref().map_or(0, Socket::depth));
+                crate::metrics::queue_depth("pacer_samples", self.session.waiting_samples() as usize);
+                self.session.handle_pong(now, &payload);
+            }
+            Event::Text(text) => self.session.handle_message(now, Message::Text(&text)),
+            Event::TooBig => self.session.handle_close(now, CloseCode::TooBig, None),
+            Event::Violation => self.session.handle_close(now, CloseCode::Policy, None),
+        }
+    }
+
+    /// Does all the session asks until it asks for nothing.
+    fn settle(&mut self) {
+        loop {
+            while let Some(output) = self.session.poll_output() {
+                let now = self.app.clock.now();
+                self.output(now, output);
+                if self.over.is_some() {
+                    return;
+                }
+            }
+            let now = self.app.clock.now();
+            match self.replies.pop_front() {
+                Some((key, reply)) => self.session.handle_reply(now, key, reply),
+                None => break,
+            }
+        }
+        if self.session.is_closed() {
+            self.over = Some("peer");
+        }
+    }
+
+    fn output(&mut self, now: Tick, output: Output) {
+        match output {
+            Output::Close { code } => {
+                if let Some(socket) = self.socket.take() {
+                    socket.close(code);
+                }
+                self.over = Some(code.name());
+            }
+            Output::Encode(job) => self.encode(now, job),
+            Output::Engine(command) => {
+                if let EngineCommand::PushText { key, .. } = command {
+                    self.watch.text(now, key);
+                }
+                self.replies.extend(self.engine.command(command));
+            }
+            Output::Resume { token, received } => self.resume(now, &token, received),
+            Output::SendBinary(bytes) => {
+                self.watch.packet(now, &bytes);
+                self.send(now, Outgoing::Binary(bytes));
+            }
+            Output::SendPing(payload) => {
+                self.watch.ping(now, payload);
+                self.send(now, Outgoing::Ping(payload));
+            }
+            Output::SendText(text) => {
+                Watch::message(&text);
+                self.send(now, Outgoing::Text(text));
+            }
+        }
+    }
+
+    /// The queue onto the socket holds thousands of messages: one who lets it fill does not read.
+    fn send(&mut self, now: Tick, message: Outgoing) {
+        let Some(socket) = &self.socket else { return };
+        if socket.send(message).is_err() && !socket.ended() {
+            self.session.handle_close(now, CloseCode::SlowReader, None);
+        }
+    }
+
+    fn encode(&mut self, now: Tick, job: EncodeJob) {
+        let key = job.key;
+        if let Err(error) = self.encoders.take(job) {
+            self.made(now, Made { key, packets: Vec::new(), last: true, failed: Some(error) });
+        }
+    }
+
+    fn made(&mut self, now: Tick, made: Made) {
+        let Made { key, packets, last, failed } = made;
+        if let Some(error) = failed {
+            // The epoch fails as it would if its engine had: the engine is let go of, and says no more.
+            self.engine.abandon(key);
+            let error = Some(EngineError::Internal { what: format!("encoding failed: {error}") });
+            let output =
+                EngineOutput::Finished { reason: FinishReason::Failed, usage: Usage::default(), error };
+            self.watch.engine(now, key, &output);
+            self.session.handle_engine(now, key, output);
+            self.session.handle_encoded(now, key, WireEncoded { packets, last: true });
+            return;
+        }
+        self.session.handle_encoded(now, key, WireEncoded { packets, last });
+    }
+
+    /// This session's client wants another session back: its socket moves there, and this one ends.
+    fn resume(&mut self, now: Tick, token: &str, received: Vec<Received>) {
+        let Some(socket) = self.socket.take() else { return };
+        match self.app.sessions.attach(token, Attach { socket, received }) {
+            Ok(()) => self.over = Some("resumed"),
+            Err(attach) => {
+                self.socket = Some(attach.socket);
+                self.session.handle_resume_refused(now);
+            }
+        }
+    }
+
+    fn attach(&mut self, now: Tick, attach: Attach) {
+        let Ok(token) = super::resume_token() else {
+            // Without random bytes there can be no next token; the session ends as ours to blame.
+            attach.socket.close(CloseCode::Internal);
+            return;
+        };
+        self.socket = Some(attach.socket);
+        self.app.sessions.announce(token.clone(), self.door.clone());
+        self.token.clone_from(&token);
+        self.session.handle_attach(now, token, &attach.received);
+    }
+}

@@ -1,0 +1,193 @@
+//! `GET /v1/stream`: the door, and the tasks around one [`proto::session::Session`].
+//!
+//! Three tasks a session: the reader takes messages off the socket, the writer puts them on it, and the
+//! drive owns the state machine, the engine contexts and the encoders. The drive waits for nothing but
+//! the next event, so a cancel is heard at any moment.
+
+mod drive;
+mod encoders;
+mod engine_side;
+mod registry;
+mod socket;
+mod watch;
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use contract::{EngineHandle, Span};
+use proto::session::{Config, Limits};
+use proto::wire::SUBPROTOCOL;
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::http::{RequestId, is_loopback};
+
+pub(crate) use registry::Registry;
+
+/// Bytes read from a socket at once: the library's default of 128 KiB is most of an idle session.
+const READ_BUFFER_BYTES: usize = 4_096;
+
+/// Opus' look-ahead at 48 kHz in the mode we encode in, whatever the input rate.
+const OPUS_PRE_SKIP_48K: u16 = 312;
+
+pub(crate) async fn upgrade(
+    State(app): State<Arc<App>>,
+    Extension(id): Extension<RequestId>,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Response> {
+    let refuse = |error: ApiError| error.into_response();
+    let upgrade = upgrade.map_err(|rejection| refused_upgrade(&rejection))?;
+    check_origin(&headers).map_err(refuse)?;
+    if !upgrade.requested_protocols().any(|given| given == SUBPROTOCOL) {
+        let message = format!("offer the subprotocol {SUBPROTOCOL} in Sec-WebSocket-Protocol");
+        return Err(refuse(ApiError::bad_request("subprotocol_required", message)));
+    }
+    if app.drain.draining() {
+        return Err(refuse(ApiError::draining()));
+    }
+    let engine = Arc::clone(app.engine().map_err(refuse)?);
+    let Some(place) = app.sessions.enter() else {
+        let message = "every session place is taken; try again later";
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
+        return Err(refuse(error.retry_after_ms(1_000)));
+    };
+    let config = session_config(&app, &engine, id.0).map_err(|_| refuse(ApiError::internal()))?;
+    let guard = app.drain.enter();
+    let limits = &app.config.stream;
+    let upgrade = upgrade
+        .protocols([SUBPROTOCOL])
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(READ_BUFFER_BYTES)
+        .max_write_buffer_size(limits.write_buffer_bytes.max(4 * READ_BUFFER_BYTES))
+        .max_frame_size(limits.frame_bytes_max)
+        .max_message_size(limits.message_bytes_max);
+    Ok(upgrade.on_upgrade(async move |websocket| {
+        let socket = socket::start(websocket);
+        drive::run(app, engine, config, socket).await;
+        drop((place, guard));
+    }))
+}
+
+/// What the session is told of our configuration.
+fn session_config(app: &App, engine: &Arc<dyn EngineHandle>, session: String) -> std::io::Result<Config> {
+    let stream = &app.config.stream;
+    let span = |duration: std::time::Duration| {
+        Span::from_micros(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
+    };
+    let limits = Limits {
+        message_bytes: stream.message_bytes_max,
+        frame_bytes: stream.frame_bytes_max,
+        contexts: stream.contexts_max as usize,
+        lead: span(stream.lead),
+        unwritten_bytes: stream.write_buffer_bytes as u64,
+        unwritten_bytes_max: 4 * stream.write_buffer_bytes as u64,
+        slow_reader: span(stream.slow_reader),
+        idle: span(stream.idle),
+        context_idle: span(stream.context_idle),
+        resume_window: span(stream.resume_window),
+        ..Limits::default()
+    };
+    Ok(Config {
+        session,
+        resume: resume_token()?,
+        engine: engine.info(),
+        tenant: 0,
+        bench: app.config.engine.bench,
+        opus_pre_skip: OPUS_PRE_SKIP_48K,
+        limits: Limits { contexts_open: limits.contexts_open.max(limits.contexts), ..limits },
+    })
+}
+
+/// A secret that cannot be guessed.
+fn resume_token() -> std::io::Result<String> {
+    Ok(format!("r-{}", crate::app::random_hex::<16>()?))
+}
+
+/// A page of another origin must not speak through a visitor's browser (cross-site WebSocket
+/// hijacking). Programs send no Origin.
+fn check_origin(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let same = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://")).is_some_and(|origin| {
+        host.is_some_and(|host| host.eq_ignore_ascii_case(origin)) && is_loopback(origin)
+    });
+    if same {
+        return Ok(());
+    }
+    let message = "this origin may not connect; open the page from this server";
+    Err(ApiError::new(StatusCode::FORBIDDEN, "origin_not_allowed", message).param("Origin"))
+}
+
+fn refused_upgrade(rejection: &WebSocketUpgradeRejection) -> Response {
+    let (status, code, message) = match rejection {
+        WebSocketUpgradeRejection::InvalidWebSocketVersionHeader(_) => {
+            let message = "Sec-WebSocket-Version must be 13";
+            (StatusCode::UPGRADE_REQUIRED, "websocket_version", message)
+        }
+        WebSocketUpgradeRejection::MethodNotGet(_) | WebSocketUpgradeRejection::MethodNotConnect(_) => {
+            (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "upgrade with GET")
+        }
+        WebSocketUpgradeRejection::WebSocketKeyHeaderMissing(_) => {
+            (StatusCode::BAD_REQUEST, "websocket_key", "Sec-WebSocket-Key is missing")
+        }
+        WebSocketUpgradeRejection::ConnectionNotUpgradable(_)
+        | WebSocketUpgradeRejection::InvalidConnectionHeader(_)
+        | WebSocketUpgradeRejection::InvalidUpgradeHeader(_) => {
+            let message = "this path is a WebSocket; send Connection: Upgrade and Upgrade: websocket";
+            (StatusCode::UPGRADE_REQUIRED, "upgrade_required", message)
+        }
+        _ => (StatusCode::BAD_REQUEST, "bad_upgrade", "this request cannot be upgraded to a WebSocket"),
+    };
+    let mut response = ApiError::new(status, code, message).into_response();
+    if status == StatusCode::UPGRADE_REQUIRED {
+        let headers = response.headers_mut();
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_origin_and_programs_may_connect() {
+        let check = |origin: Option<&str>, host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_str(host).expect("a header"));
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, HeaderValue::from_str(origin).expect("a header"));
+            }
+            check_origin(&headers).is_ok()
+        };
+        assert!(check(None, "127.0.0.1:8080"));
+        assert!(check(Some("http://127.0.0.1:8080"), "127.0.0.1:8080"));
+        for origin in [
+            "null",
+            "https://127.0.0.1:8080",
+            "http://127.0.0.1:8081",
+            "http://127.0.0.1:8080.evil.example",
+            "http://good.example.evil.example",
+        ] {
+            assert!(!check(Some(origin), "127.0.0.1:8080"), "{origin}");
+        }
+        assert!(!check(Some("http://evil.example"), "evil.example"));
+    }
+
+    #[test]
+    fn the_look_ahead_told_to_clients_is_the_encoders_own() {
+        use crate::encode::{Form, StreamEncoder};
+        let opus = crate::config::OpusConfig { threads: 1, bitrate_bps: 32_000, complexity: 5 };
+        for rate in [8_000, 16_000, 24_000, 48_000] {
+            let encoder = StreamEncoder::new(Form::Opus, rate, rate, opus).expect("an Opus rate");
+            assert_eq!(encoder.pre_skip_48k(), u32::from(OPUS_PRE_SKIP_48K), "{rate}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The two tasks at a WebSocket's ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use proto::wire::CloseCode;
+use tokio::sync::{Notify, mpsc};
+use tokio_tungstenite::tungstenite;
+
+/// Messages read and not yet handled: a message can be 256 KiB, so few are enough to bound memory.
+const EVENTS: usize = 8;
+
+/// Messages that wait for the socket. Their bytes are bounded by the session's own limits.
+const OUTGOING: usize = 8_192;
+
+/// Time a peer gets to take a Close frame and answer it.
+const CLOSE_LINGER: Duration = Duration::from_secs(2);
+
+/// What came off a socket.
+#[derive(Debug)]
+pub(super) enum Event {
+    Binary(Bytes),
+    /// The peer sent a Close frame.
+    Closed,
+    /// The socket ended without one.
+    Lost,
+    Ping,
+    Pong(Bytes),
+    Text(axum::extract::ws::Utf8Bytes),
+    /// A message or frame over the limit.
+    TooBig,
+    /// Bytes that are no WebSocket.
+    Violation,
+}
+
+/// What goes onto it.
+#[derive(Debug)]
+pub(super) enum Outgoing {
+    Binary(Bytes),
+    /// Nothing follows.
+    Close(CloseCode),
+    Ping([u8; 8]),
+    Text(String),
+}
+
+/// One connection, as the drive holds it. It can move from one session to another.
+#[derive(Debug)]
+pub(super) struct Socket {
+    events: mpsc::Receiver<Event>,
+    outgoing: mpsc::Sender<Outgoing>,
+    shared: Arc<Shared>,
+    seen: u64,
+}
+
+/// What writer and drive tell each other besides messages.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Payload bytes the socket has taken.
+    written: AtomicU64,
+    changed: Notify,
+    /// Give up what waits, and close as a slow reader.
+    cut: Notify,
+}
+
+/// What happens at a socket.
+#[derive(Debug)]
+pub(super) enum Activity {
+    Event(Event),
+    /// So many more payload bytes were taken.
+    Written(u64),
+}
+
+/// The queue onto the socket is full, or its writer has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NotTaken;
+
+/// Splits a WebSocket and starts both tasks.
+pub(super) fn start(websocket: WebSocket) -> Socket {
+    let (sink, stream) = websocket.split();
+    let (event_sender, events) = mpsc::channel(EVENTS);
+    let (outgoing, messages) = mpsc::channel(OUTGOING);
+    let shared = Arc::new(Shared::default());
+    tokio::spawn(read(stream, event_sender));
+    tokio::spawn(write(sink, messages, Arc::clone(&shared)));
+    Socket { events, outgoing, shared, seen: 0 }
+}
+
+impl Socket {
+    /// Queues a message; never waits.
+    pub(super) fn send(&self, message: Outgoing) -> Result<(), NotTaken> {
+        self.outgoing.try_send(message).map_err(|_| NotTaken)
+    }
+
+    /// Closes after everything queued, except for a slow reader, who gets nothing more.
+    pub(super) fn close(&self, code: CloseCode) {
+        if code == CloseCode::SlowReader || self.send(Outgoing::Close(code)).is_err() {
+            self.shared.cut.notify_one();
+        }
+    }
+
+    /// The next thing that happens at the socket. Nothing is lost when the future is dropped.
+    pub(super) async fn next(&mut self) -> Activity {
+        loop {
+            let changed = self.shared.changed.notified();
+            let total = self.shared.written.load(Ordering::Acquire);
+            if total > self.seen {
+                return Activity::Written(total - std::mem::replace(&mut self.seen, total));
+            }
+            tokio::select! {
+                biased;
+                event = self.events.recv() => return Activity::Event(event.unwrap_or(Event::Lost)),
+                () = changed => {}
+            }
+        }
+    }
+
+    /// Whether the writer is gone: nothing sent arrives any more.
+    pub(super) fn ended(&self) -> bool {
+        self.outgoing.is_closed()
+    }
+
+    /// Messages waiting for the socket.
+    pub(super) fn depth(&self) -> usize {
+        OUTGOING - self.outgoing.capacity()
+    }
+}
+
+/// Ends when the socket does, or soon after the drive. After a Close frame it polls on, so that the
+/// library answers it.
+async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Event>) {
+    loop {
+        let item = tokio::select! {
+            item = stream.next() => item,
+            () = events.closed() => break,
+        };
+        let event = match item {
+            Some(Ok(Message::Text(text))) => Event::Text(text),
+            Some(Ok(Message::Binary(bytes))) => Event::Binary(bytes),
+            Some(Ok(Message::Ping(_))) => Event::Ping,
+            Some(Ok(Message::Pong(payload))) => Event::Pong(payload),
+            Some(Ok(Message::Close(_))) => Event::Closed,
+            Some(Err(error)) => judge(error),
+            None => Event::Lost,
+        };
+        let last = matches!(event, Event::Closed | Event::Lost | Event::TooBig | Event::Violation);
+        // A drive that has ended wants no more.
+        if events.send(event).await.is_err() || last {
+            break;
+        }
+    }
+    let rest = async { while stream.next().await.is_some_and(|item| item.is_ok()) {} };
+    // A peer that goes on talking is left to the writer's end of the socket.
+    let _ended = tokio::time::timeout(CLOSE_LINGER, rest).await;
+}
+
+fn judge(error: axum::Error) -> Event {
+    let inner = error.into_inner();
+    match inner.downcast_ref::<tungstenite::Error>() {
+        Some(tungstenite::Error::Capacity(_)) => Event::TooBig,
+        Some(tungstenite::Error::Protocol(
+            tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
+        )) => Event::Lost,
+        Some(tungstenite::Error::Protocol(_) | tungstenite::Error::Utf8(_)) => Event::Violation,
+        _ => Event::Lost,
+    }
+}
+
+/// Ends after a Close, when the socket fails, or soon after the drive has let go of the queue.
+async fn write(
+    mut sink: SplitSink<WebSocket, Message>,
+    mut messages: mpsc::Receiver<Outgoing>,
+    shared: Arc<Shared>,
+) {
+    while let Some(message) = messages.recv().await {
+        let (message, bytes) = match message {
+            Outgoing::Binary(bytes) => (Message::Binary(bytes.clone()), bytes.len()),
+            Outgoing::Text(text) => {
+                let bytes = text.len();
+                (Message::Text(text.into()), bytes)
+            }
+            Outgoing::Ping(payload) => (Message::Ping(Bytes::copy_from_slice(&payload)), 0),
+            Outgoing::Close(code) => return close(sink, code).await,
+        };
+        tokio::select! {
+            sent = sink.send(message) => {
+                if sent.is_err() {
+                    return;
+                }
+            }
+            // What waits behind a socket that takes nothing is given up.
+            () = shared.cut.notified() => return close(sink, CloseCode::SlowReader).await,
+            () = orphaned(&messages) => return,
+        }
+        shared.written.fetch_add(bytes as u64, Ordering::Release);
+        shared.changed.notify_one();
+    }
+    // The session moved away or the peer is gone: the socket ends without a Close.
+}
+
+/// Resolves some time after the drive has let go of the queue: a peer that is gone takes nothing.
+async fn orphaned(messages: &mpsc::Receiver<Outgoing>) {
+    while !messages.is_closed() {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    tokio::time::sleep(CLOSE_LINGER).await;
+}
+
+async fn close(mut sink: SplitSink<WebSocket, Message>, code: CloseCode) {
+    let frame = CloseFrame { code: code.code(), reason: code.name().into() };
+    let closing = async {
+        // A peer that is gone needs no Close.
+        if sink.send(Message::Close(Some(frame))).await.is_ok() {
+            drop(sink.close().await);
+        }
+    };
+    let _ended = tokio::time::timeout(CLOSE_LINGER, closing).await;
+}

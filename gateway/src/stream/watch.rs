@@ -1,0 +1,115 @@
+//! What of a session goes into the metrics.
+
+use std::collections::BTreeMap;
+
+use contract::{FinishReason, Output as EngineOutput, Span, Tick};
+use proto::session::{Counters, EpochKey};
+use proto::wire::{CLOCK_HZ, Header, PacketKind, ServerMessage};
+
+use crate::metrics;
+
+/// Follows one session.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    epochs: BTreeMap<EpochKey, Epoch>,
+    ping: Option<([u8; 8], Tick)>,
+    counted: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Epoch {
+    first_text: Option<Tick>,
+    first_samples: Option<Tick>,
+    /// When sample 0 sounds for a listener who starts at the first packet and waits when dry.
+    zero: Option<Tick>,
+    finished: bool,
+}
+
+impl Watch {
+    pub(super) fn text(&mut self, now: Tick, key: EpochKey) {
+        // Epochs whose end never came through here would pile up; the oldest tells nothing any more.
+        if self.epochs.len() > 256 {
+            self.epochs.pop_first();
+        }
+        self.epochs.entry(key).or_default().first_text.get_or_insert(now);
+    }
+
+    pub(super) fn engine(&mut self, now: Tick, key: EpochKey, output: &EngineOutput) {
+        match output {
+            EngineOutput::Chunk(_) => {
+                if let Some(epoch) = self.epochs.get_mut(&key) {
+                    epoch.first_samples.get_or_insert(now);
+                }
+            }
+            EngineOutput::Finished { reason, .. } => {
+                metrics::context_finished(reason.name());
+                if let Some(epoch) = self.epochs.get_mut(&key) {
+                    epoch.finished = true;
+                }
+                if *reason == FinishReason::Cancelled {
+                    self.epochs.remove(&key);
+                }
+            }
+            EngineOutput::SegmentFinished { .. } => {}
+        }
+    }
+
+    /// A binary message leaves.
+    pub(super) fn packet(&mut self, now: Tick, message: &[u8]) {
+        metrics::packets(1, message.len() as u64);
+        let Ok((header, _)) = Header::decode(message) else { return };
+        let key = EpochKey { context: header.context, epoch: header.epoch };
+        let Some(epoch) = self.epochs.get_mut(&key) else { return };
+        let start = Span::of_samples(u64::from(header.timestamp), CLOCK_HZ);
+        match epoch.zero {
+            None => {
+                if let Some(began) = epoch.first_text {
+                    metrics::first_audio("stream", now.since(began));
+                }
+                if let Some(began) = epoch.first_samples {
+                    metrics::first_packet(now.since(began));
+                }
+                epoch.zero = Some(now);
+            }
+            Some(zero) if now > zero + start && header.kind != PacketKind::Gap => {
+                metrics::packet_late();
+                epoch.zero = Some(now + -start);
+            }
+            Some(_) => {}
+        }
+        if epoch.finished && header.flags.contains(proto::wire::Flags::END) {
+            self.epochs.remove(&key);
+        }
+    }
+
+    /// A text message leaves.
+    pub(super) fn message(text: &str) {
+        // The tag comes first in every message, so others cost one comparison.
+        if text.starts_with("{\"type\":\"error\"")
+            && let Ok(ServerMessage::Error(error)) = ServerMessage::from_json(text)
+        {
+            metrics::error_named(error.error.code);
+        }
+    }
+
+    pub(super) fn ping(&mut self, now: Tick, payload: [u8; 8]) {
+        self.ping = Some((payload, now));
+    }
+
+    pub(super) fn pong(&mut self, now: Tick, payload: &[u8]) {
+        if let Some((sent, at)) = self.ping
+            && payload == sent
+        {
+            metrics::round_trip(now.since(at));
+            self.ping = None;
+        }
+    }
+
+    /// Adds what the session has counted since the last call.
+    pub(super) fn counters(&mut self, counters: Counters) {
+        metrics::playback_reports(counters.reports - self.counted.reports);
+        metrics::playback_ignored(counters.reports_ignored - self.counted.reports_ignored);
+        metrics::underruns(counters.underruns - self.counted.underruns);
+        self.counted = counters;
+    }
+}

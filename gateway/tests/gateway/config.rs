@@ -1,0 +1,98 @@
+//! The configuration as an operator meets it.
+
+use gateway::config::{Config, ConfigError, KEYS, Kind, Layers, Source};
+
+const SHIPPED: &str = include_str!("../../../config/voxlane.toml");
+
+fn file(text: &str) -> Result<Config, ConfigError> {
+    Layers::default().text("voxlane.toml", text).resolve()?.config()
+}
+
+/// `config/voxlane.toml` as the table of keys makes it.
+fn rendered() -> String {
+    let mut text = String::from(
+        "# Every key of Voxlane, with its default. Three layers, the later wins: this file (given by\n\
+         # --config), the environment (VOXLANE_SECTION_KEY), flags. `voxlane check FILE` shows the result.\n",
+    );
+    let mut section = "";
+    for key in KEYS {
+        let (of, name) = key.name.split_once('.').expect("section and name");
+        if of != section {
+            text.push_str(&format!("\n[{of}]\n"));
+            section = of;
+        }
+        let value = match key.kind {
+            Kind::Bool | Kind::Count { .. } => key.default.to_owned(),
+            Kind::Address | Kind::Choice(_) | Kind::Text(_) => format!("{:?}", key.default),
+        };
+        text.push_str(&format!("# {}: {}\n{name} = {value}\n", key.about, key.kind.expected()));
+    }
+    text
+}
+
+#[test]
+fn the_shipped_file_is_the_table_of_keys() {
+    if std::env::var_os("UPDATE_CONFIG").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/../config/voxlane.toml"), rendered())
+            .expect("config/ can be written");
+    } else {
+        assert_eq!(SHIPPED, rendered(), "run this test once with UPDATE_CONFIG=1");
+    }
+}
+
+#[test]
+fn the_shipped_file_changes_nothing() {
+    assert_eq!(file(SHIPPED).expect("valid"), Config::defaults().expect("valid defaults"));
+}
+
+#[test]
+fn an_unknown_key_names_the_nearest() {
+    let error = file("[server]\nlistn = \"127.0.0.1:1\"").expect_err("unknown key");
+    let text = error.to_string();
+    assert!(text.contains("server.listn") && text.contains("server.listen"), "{text}");
+}
+
+#[test]
+fn a_wrong_type_names_the_key_and_what_is_expected() {
+    let text = file("[opus]\ncomplexity = \"high\"").expect_err("wrong type").to_string();
+    assert!(text.contains("opus.complexity") && text.contains("0 to 10"), "{text}");
+    let text = file("[opus]\ncomplexity = 11").expect_err("out of bounds").to_string();
+    assert!(text.contains("11"), "{text}");
+    let text = file("[engine]\nkind = \"magic\"").expect_err("unknown engine").to_string();
+    assert!(text.contains("engine.kind") && text.contains("scripted"), "{text}");
+}
+
+#[test]
+fn broken_toml_names_the_file() {
+    assert!(file("[server").expect_err("syntax").to_string().contains("voxlane.toml"));
+}
+
+#[test]
+fn later_layers_win_and_say_where_they_came_from() {
+    let environment = [("VOXLANE_OPUS_COMPLEXITY", "3"), ("VOXLANE_OPUS_THREADS", "2"), ("VOXLANE_TYPO", "1")];
+    let resolved = Layers::default()
+        .text("f.toml", "[opus]\ncomplexity = 1\nbitrate_bps = 24000")
+        .environment(environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
+        .flag("--listen", "server.listen", "127.0.0.1:9".to_owned())
+        .resolve()
+        .expect("valid");
+    let config = resolved.config().expect("valid");
+    assert_eq!((config.opus.complexity, config.opus.threads, config.opus.bitrate_bps), (3, 2, 24_000));
+    assert_eq!(config.server.listen.port(), 9);
+    assert_eq!(resolved.unknown_variables, ["VOXLANE_TYPO"]);
+    let source = |name| {
+        resolved.lines().find(|(key, _, _)| *key == name).map(|(_, _, source)| source.clone())
+    };
+    assert_eq!(source("opus.complexity"), Some(Source::Environment("VOXLANE_OPUS_COMPLEXITY".to_owned())));
+    assert_eq!(source("opus.bitrate_bps"), Some(Source::File("f.toml".into())));
+    assert_eq!(source("server.listen"), Some(Source::Flag("--listen")));
+    assert_eq!(source("log.filter"), Some(Source::Default));
+}
+
+#[test]
+fn the_hash_depends_on_values_and_not_on_where_they_came_from() {
+    let hash = |layers: Layers| layers.resolve().expect("valid").hash();
+    let plain = hash(Layers::default());
+    assert_eq!(plain, hash(Layers::default().text("f.toml", SHIPPED)));
+    assert_ne!(plain, hash(Layers::default().text("f.toml", "[opus]\ncomplexity = 1")));
+}
