@@ -163,7 +163,7 @@ function showChunk({ lane, slack_ms: slack, samples, made_ms: made }) {
   const item = document.createElement("li");
   item.className = lane;
   item.textContent = slack === null ? "∞" : String(Math.round(slack));
-  item.style.width = `${Math.max(14, (samples / WIRE_RATE) * PIXELS_PER_SECOND)}px`;
+  item.style.width = `${Math.max(32, (samples / WIRE_RATE) * PIXELS_PER_SECOND)}px`;
   item.title = `${lane} lane, ${Math.round((samples * 1000) / WIRE_RATE)} ms of sound, made after ${Math.round(made)} ms`;
   $("chunks").append(item);
   if ($("chunks").childElementCount > CHUNKS_SHOWN) $("chunks").firstElementChild.remove();

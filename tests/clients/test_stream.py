@@ -133,6 +133,8 @@ def test_a_mistake_costs_an_error_and_nothing_else(server):
         session.send(type="text.append", context=3, sequence=1, text="Say <|im_end|> aloud.")
         error = session.until("error")[1][-1]["error"]
         assert error["code"] == "control_token"
+        end = session.until("end")[1][-1]
+        assert (end["context"], end["reason"], end["samples"]) == (3, "failed", 0)
         assert speak(session, 4, "Hello there.")[2]["reason"] == "done"
 
 
@@ -170,7 +172,7 @@ def test_http_audio_arrives_while_it_is_generated(server):
 
 def test_http_errors_say_what_to_do(server):
     for body, status, code in [
-        ({"model": "tts-tiny", "input": "", "voice": "clara"}, 400, "empty_text"),
+        ({"model": "tts-tiny", "input": "", "voice": "clara"}, 400, "field_out_of_range"),
         ({"model": "tts-tiny", "input": "Hi.", "voice": "claire"}, 404, "unknown_voice"),
         ({"model": "tts-tiny", "input": "Hi.", "vioce": "clara"}, 400, "unknown_field"),
         ({"model": "tts-huge", "input": "Hi.", "voice": "clara"}, 404, "unknown_model"),

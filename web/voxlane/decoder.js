@@ -41,6 +41,7 @@ class WebCodecsDecoder {
   #decoder;
   #onSamples;
   #micros = 0;
+  #fresh = false;
 
   constructor(onSamples) {
     this.#onSamples = onSamples;
@@ -48,12 +49,15 @@ class WebCodecsDecoder {
   }
 
   decode(payload, duration) {
+    this.#fresh = false;
     this.#decoder.decode(new EncodedAudioChunk({ type: "key", timestamp: this.#micros, data: payload }));
     this.#micros += Math.round((duration * 1e6) / WIRE_RATE);
   }
 
   // A new object rather than reset(): output already queued for the old one must not arrive.
   reset() {
+    if (this.#fresh) return;
+    this.#fresh = true;
     if (this.#decoder && this.#decoder.state !== "closed") this.#decoder.close();
     const decoder = new AudioDecoder({
       output: (data) => {
@@ -73,6 +77,9 @@ class WebCodecsDecoder {
 class WasmDecoder {
   #inner;
   #onSamples;
+  #waiting = []; // packets that came while a reset was under way
+  #resetting = 0;
+  #fresh = true;
 
   static async create(onSamples) {
     await loadScript(new URL("../vendor/opus-decoder.min.js", import.meta.url));
@@ -86,12 +93,26 @@ class WasmDecoder {
   }
 
   decode(payload) {
+    this.#fresh = false;
+    if (this.#resetting > 0) {
+      this.#waiting.push(payload.slice());
+      return;
+    }
     const { channelData, samplesDecoded } = this.#inner.decodeFrame(payload);
     this.#onSamples(channelData[0].slice(0, samplesDecoded));
   }
 
+  // The library makes a new wasm instance, which takes a moment; packets wait for it in order.
   reset() {
-    this.#inner.reset();
+    this.#waiting = [];
+    if (this.#fresh) return;
+    this.#fresh = true;
+    this.#resetting += 1;
+    this.#inner.reset().then(() => {
+      this.#resetting -= 1;
+      if (this.#resetting > 0) return;
+      for (const payload of this.#waiting.splice(0)) this.decode(payload);
+    });
   }
 }
 

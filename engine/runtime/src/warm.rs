@@ -213,7 +213,7 @@ impl Warming<'_> {
         let prompt = self.model.prompt(&plan, voice, &ids, true).map_err(OpenError::Warming)?;
 
         let prefill = self.measure_prefill(&plan, &prompt)?;
-        let rows: Vec<u32> = [1, 4, 16].into_iter().filter(|rows| *rows <= slots).collect();
+        let rows: Vec<u32> = [1, 4].into_iter().filter(|rows| *rows <= slots).collect();
         let mut decode = Vec::new();
         for &count in &rows {
             decode.push(self.measure_decode(&plan, count)?);
@@ -258,7 +258,7 @@ impl Warming<'_> {
             let rows: Vec<_> = (0..rows).map(row).collect();
             let executable = self.built(Stage::Prefill, 0, Partition::Whole)?;
             micros.push(
-                self.median(Lane::Lm, executable, || self_inputs(|model| model.prefill_inputs(&rows)))?,
+                self.measure(Lane::Lm, executable, || self_inputs(|model| model.prefill_inputs(&rows)))?,
             );
         }
         let positions = u32::try_from(prompt.positions()).unwrap_or(u32::MAX).max(1);
@@ -284,30 +284,30 @@ impl Warming<'_> {
             })
             .collect();
         let executable = self.built(Stage::Decode, 0, Partition::Lm)?;
-        self.median(Lane::Lm, executable, || self_inputs(|model| model.decode_inputs(&rows)))
+        self.measure(Lane::Lm, executable, || self_inputs(|model| model.decode_inputs(&rows)))
     }
 
+    /// One row at each length; a CPU's batch costs what its rows cost one after the other, and what that
+    /// leaves wrong the scheduler corrects from its first launches on.
     fn measure_codec(&mut self, partition: Partition) -> Result<CostTable, OpenError> {
         let lane = if partition == Partition::Whole { Lane::Urgent } else { Lane::Background };
-        let (lengths, counts) = (self.facts.codec_lengths.clone(), [1, 4]);
+        let lengths = self.facts.codec_lengths.clone();
         let mut micros = Vec::new();
-        for count in counts {
-            for &length in &lengths {
-                let codes = vec![0; (length * self.facts.code_groups) as usize];
-                let rows: Vec<_> =
-                    (0..count).map(|slot| CodecRow { slot, start: 0, codes: &codes }).collect();
-                let executable = self.built(Stage::Codec, length, partition)?;
-                micros.push(
-                    self.median(lane, executable, || self_inputs(|model| model.codec_inputs(&rows, length)))?,
-                );
-            }
+        for &length in &lengths {
+            let codes = vec![0; (length * self.facts.code_groups) as usize];
+            let row = CodecRow { slot: 0, start: 0, codes: &codes };
+            let executable = self.built(Stage::Codec, length, partition)?;
+            micros.push(
+                self.measure(lane, executable, || self_inputs(|model| model.codec_inputs(&[row], length)))?,
+            );
         }
-        Ok(CostTable::new(counts.to_vec(), lengths, micros)?)
+        let all_rows: Vec<u32> = micros.iter().map(|one: &u32| one.saturating_mul(CODEC_ROWS)).collect();
+        micros.extend(all_rows);
+        Ok(CostTable::new(vec![1, CODEC_ROWS], lengths, micros)?)
     }
 
-    /// Runs a launch once to touch its memory and twice to measure; the faster of the two, since
-    /// nothing makes a launch run faster than it can.
-    fn median<F>(
+    /// Runs a launch once to touch its memory and once to measure it.
+    fn measure<F>(
         &mut self,
         lane: Lane,
         executable: ExecutableId,
@@ -316,17 +316,14 @@ impl Warming<'_> {
     where
         F: FnOnce(&dyn PlacedModel) -> StageInputs,
     {
-        let mut best = u32::MAX;
-        for round in 0..3 {
+        let mut took = 0;
+        for _ in 0..2 {
             let made = inputs()(self.model.as_ref());
             let done = self.run(lane, executable, made)?;
-            let took = u32::try_from(done.finished.since(done.started).as_micros()).unwrap_or(u32::MAX);
+            took = u32::try_from(done.finished.since(done.started).as_micros()).unwrap_or(u32::MAX);
             done.result?;
-            if round > 0 {
-                best = best.min(took);
-            }
         }
-        Ok(best.max(1))
+        Ok(took.max(1))
     }
 
     fn built(&self, stage: Stage, length: u32, partition: Partition) -> Result<ExecutableId, OpenError> {
