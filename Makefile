@@ -43,6 +43,7 @@ bench: build ## measure the figures of docs/performance.md, write JSON, regenera
 
 parity: $(TOOLS)/cmake.ok ## make the larger parity cases with the reference package and compare
 	bash tests/parity/run.sh
+	VOXLANE_PARITY_DIR=$(CURDIR)/target/parity cargo test --release --locked -p models --test parity
 
 # libopus is built by cmake: from PATH, else the cmake wheel into target/tools, else apt.
 $(TOOLS)/cmake.ok:

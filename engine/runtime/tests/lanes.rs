@@ -3,7 +3,7 @@
 
 mod support;
 
-use contract::{Lane, LaunchSpan, Layout, Stage};
+use contract::{FinishReason, Lane, LaunchSpan, Layout, Stage};
 use support::{SENTENCE, begin, engine, request};
 
 /// One after the other: the engine of this file is shared.
@@ -15,7 +15,8 @@ fn load(contexts: u64) -> Vec<LaunchSpan> {
     let ears: Vec<_> =
         (0..contexts).map(|seed| begin(engine(), request("clara", Layout::Whole, seed), &text).1).collect();
     for ear in ears {
-        ear.to_the_end();
+        let heard = ear.to_the_end();
+        assert_eq!(heard.reason, FinishReason::Done, "{:?}", heard.error);
     }
     engine().launches(4_096).into_iter().filter(|span| span.started.as_micros() >= from).collect()
 }

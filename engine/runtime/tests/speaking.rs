@@ -104,22 +104,12 @@ fn a_paused_listener_holds_the_engine_at_its_lead_and_a_resumed_one_hears_the_re
     engine().playback(context, Playback::Paused { played: Span::ZERO });
     engine().push_text(context, &text).expect("taken");
     engine().finish(context).expect("finishes");
-    let samples = |ear: &Ear| {
-        let mut total = 0;
-        ear.count(|output| {
-            if let Output::Chunk(chunk) = output {
-                total = total.max(chunk.first_sample + chunk.samples.len() as u64);
-            }
-            false
-        });
-        total
-    };
     let bound = engine().info().limits.output_samples_max;
     let mut last = 0;
     // Two looks a second apart that see the same: the engine has stopped by itself.
     loop {
         std::thread::park_timeout(std::time::Duration::from_millis(1_500));
-        let seen = samples(&ear);
+        let seen = ear.end_sample();
         if seen == last && seen > 0 {
             break;
         }

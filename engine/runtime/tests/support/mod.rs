@@ -7,39 +7,39 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use contract::{
-    Chunk, ContextId, EngineHandle, FinishReason, Layout, OpenContext, Output, OutputSink, Sampling,
-    SinkFull, Tick, Usage, VoiceChoice,
+    Chunk, ContextId, EngineHandle, FinishReason, Layout, OpenContext, Output, OutputSink, Playback,
+    Sampling, SinkFull, Tick, Usage, VoiceChoice,
 };
 use runtime::{ModelSource, OpenOptions};
 
-pub const SENTENCE: &str = "The morning train was late again, so we walked along the river.";
+pub(crate) const SENTENCE: &str = "The morning train was late again, so we walked along the river.";
 
 static START: OnceLock<Instant> = OnceLock::new();
 
-pub fn checkpoint() -> PathBuf {
+pub(crate) fn checkpoint() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../config/models/tiny")
 }
 
 #[expect(clippy::disallowed_methods, reason = "tests stand outside the engine and need its zero")]
-pub fn start() -> Instant {
+pub(crate) fn start() -> Instant {
     *START.get_or_init(Instant::now)
 }
 
-pub fn now() -> Tick {
+pub(crate) fn now() -> Tick {
     Tick::from_micros(u64::try_from(start().elapsed().as_micros()).unwrap_or(0))
 }
 
-pub fn options() -> OpenOptions {
+pub(crate) fn options() -> OpenOptions {
     OpenOptions::new(ModelSource::Dir(checkpoint()), "tts-tiny".to_owned(), start())
 }
 
 /// One engine for all tests of a file: opening takes a second or two.
-pub fn engine() -> &'static Arc<dyn EngineHandle> {
+pub(crate) fn engine() -> &'static Arc<dyn EngineHandle> {
     static ENGINE: OnceLock<Arc<dyn EngineHandle>> = OnceLock::new();
     ENGINE.get_or_init(|| runtime::open(options()).expect("the embedded checkpoint opens"))
 }
 
-pub fn request(voice: &str, layout: Layout, seed: u64) -> OpenContext {
+pub(crate) fn request(voice: &str, layout: Layout, seed: u64) -> OpenContext {
     OpenContext {
         model: "tts-tiny".to_owned(),
         voice: VoiceChoice::Named(voice.to_owned()),
@@ -53,14 +53,22 @@ pub fn request(voice: &str, layout: Layout, seed: u64) -> OpenContext {
     }
 }
 
+/// Keeps what it is given. Once told who it listens to, it plays from the first chunk on, as the gateway
+/// assumes of a listener who sends no reports.
 #[derive(Default)]
-pub struct Ear {
+pub(crate) struct Ear {
     heard: Mutex<Vec<Output>>,
     more: Condvar,
+    listens_to: OnceLock<(Arc<dyn EngineHandle>, ContextId)>,
 }
 
 impl OutputSink for Ear {
     fn push(&self, output: Output) -> Result<(), SinkFull> {
+        if let (Output::Chunk(Chunk { first_sample: 0, .. }), Some((engine, context))) =
+            (&output, self.listens_to.get())
+        {
+            engine.playback(*context, Playback::Playing { zero: now() });
+        }
         self.heard.lock().expect("no test panics while holding it").push(output);
         self.more.notify_all();
         Ok(())
@@ -68,34 +76,39 @@ impl OutputSink for Ear {
 }
 
 /// Everything one context gave.
-pub struct Heard {
-    pub chunks: Vec<Chunk>,
-    pub segments: Vec<(u32, u64, FinishReason)>,
-    pub reason: FinishReason,
-    pub usage: Usage,
-    pub error: Option<contract::EngineError>,
+pub(crate) struct Heard {
+    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) segments: Vec<(u32, u64, FinishReason)>,
+    pub(crate) reason: FinishReason,
+    pub(crate) usage: Usage,
+    pub(crate) error: Option<contract::EngineError>,
 }
 
 impl Heard {
-    pub fn samples(&self) -> Vec<f32> {
+    pub(crate) fn samples(&self) -> Vec<f32> {
         self.chunks.iter().flat_map(|chunk| chunk.samples.iter().copied()).collect()
     }
 }
 
 impl Ear {
-    pub fn wait_for(&self, what: impl Fn(&Output) -> bool) {
+    pub(crate) fn wait_for(&self, what: impl Fn(&Output) -> bool) {
         let heard = self.heard.lock().expect("whole");
         let limit = Duration::from_secs(60);
-        let (_, timeout) =
+        let (_heard, timeout) =
             self.more.wait_timeout_while(heard, limit, |heard| !heard.iter().any(&what)).expect("whole");
         assert!(!timeout.timed_out(), "the engine said nothing for {limit:?}");
     }
 
-    pub fn count(&self, what: impl Fn(&Output) -> bool) -> usize {
-        self.heard.lock().expect("whole").iter().filter(|output| what(output)).count()
+    /// Position after the last sample heard.
+    pub(crate) fn end_sample(&self) -> u64 {
+        let ends = |output: &Output| match output {
+            Output::Chunk(chunk) => chunk.first_sample + chunk.samples.len() as u64,
+            _ => 0,
+        };
+        self.heard.lock().expect("whole").iter().map(ends).max().unwrap_or(0)
     }
 
-    pub fn to_the_end(&self) -> Heard {
+    pub(crate) fn to_the_end(&self) -> Heard {
         self.wait_for(|output| matches!(output, Output::Finished { .. }));
         let mut heard = Heard {
             chunks: vec![],
@@ -123,14 +136,19 @@ impl Ear {
 }
 
 /// Opens a context and gives it all its text at once.
-pub fn begin(engine: &Arc<dyn EngineHandle>, request: OpenContext, text: &str) -> (ContextId, Arc<Ear>) {
+pub(crate) fn begin(
+    engine: &Arc<dyn EngineHandle>,
+    request: OpenContext,
+    text: &str,
+) -> (ContextId, Arc<Ear>) {
     let ear = Arc::new(Ear::default());
     let context = engine.open(request, ear.clone()).expect("opens");
+    assert!(ear.listens_to.set((engine.clone(), context)).is_ok(), "one ear, one context");
     engine.push_text(context, text).expect("takes text");
     engine.finish(context).expect("finishes");
     (context, ear)
 }
 
-pub fn speak(engine: &Arc<dyn EngineHandle>, request: OpenContext, text: &str) -> Heard {
+pub(crate) fn speak(engine: &Arc<dyn EngineHandle>, request: OpenContext, text: &str) -> Heard {
     begin(engine, request, text).1.to_the_end()
 }

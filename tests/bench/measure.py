@@ -1,0 +1,119 @@
+"""Runs the figures of docs/performance.md and writes docs/performance.json. Standard library only.
+
+Environment: VOXLANE_BINARY, FIGURES (the load driver), REFERENCE_PYTHON (with the reference package).
+"""
+
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/clients"))
+from server import answers, free_port  # noqa: E402
+
+RUNS = 3
+
+
+class Server:
+    """The binary under test, and how long it took to become ready."""
+
+    def __init__(self, *extra):
+        self.port, self.admin = free_port(), free_port()
+        command = [os.environ["VOXLANE_BINARY"], "serve", "--listen", f"127.0.0.1:{self.port}"]
+        started = time.monotonic()
+        self.process = subprocess.Popen([*command, "--admin", f"127.0.0.1:{self.admin}", *extra],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not answers(f"http://127.0.0.1:{self.admin}/readyz"):
+            assert self.process.poll() is None and time.monotonic() < started + 30, "the server did not become ready"
+            time.sleep(0.01)
+        self.ready_s = time.monotonic() - started
+
+    def figures(self, *what):
+        command = [os.environ["FIGURES"], "--server", f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self.admin}",
+                   "--pid", str(self.process.pid), *what]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(timeout=20)
+
+
+def reference_speed():
+    command = [os.environ["REFERENCE_PYTHON"], "tests/parity/speed.py", "--tiny", "config/models/tiny"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def measure():
+    raw = {"reference": [reference_speed()], "model": [], "share": []}
+    for _ in range(RUNS):
+        with Server() as server:
+            raw["model"].append({"ready_s": server.ready_s, **server.figures("alone", "concurrent", "throughput")})
+    for _ in range(RUNS):
+        with Server("--engine", "scripted") as server:
+            raw["share"].append(server.figures("share"))
+    raw["reference"].append(reference_speed())
+    return raw
+
+
+def figure(name, goal, met, measured, limit=""):
+    return {"name": name, "goal": goal, "met": bool(met), "measured": measured, "limit": limit}
+
+
+def summary(raw):
+    runs = raw["model"]
+    alone = median(r["alone"]["first_sound_ms"]["p50"] for r in runs)
+    streams = [r["concurrent"]["results"][0] for r in runs]
+    stalled = max(s["stalled_streams"] for s in streams)
+    peak = median(r["concurrent"]["resident_mib"]["peak"] for r in runs)
+    ready = median(r["ready_s"] for r in runs)
+    ours = median(r["throughput"]["audio_seconds_per_second"] for r in runs)
+    reference = median(r["audio_per_wall"] for r in raw["reference"])
+    share = median(r["share"]["first_packet_ms"]["p99"] for r in raw["share"])
+    return [
+        figure("first audio alone, p50", "150 ms", alone <= 150, f"{alone:.0f} ms",
+               "one prefill and two decode steps on the lm cores, one codec call of two frames on all of them"),
+        figure(f"{streams[0]['streams']} real-time streams, those with a stall", "0", stalled == 0, f"{stalled} (worst of {RUNS} runs)",
+               "the lm core: one decode step of all streams must fit into 80 ms beside prefills and urgent work"),
+        figure("audio seconds a second, 8 contexts, against the reference package one at a time", "10 times",
+               ours >= 10 * reference, f"{ours:.1f} against {reference:.2f}: {ours / reference:.1f} times",
+               "arithmetic of decode and codec in f32; see the floors below"),
+        figure("resident memory with these streams, peak", "400 MiB", peak <= 400, f"{peak:.0f} MiB",
+               "weights in f32, and the embedded checkpoint's own pages while it is read"),
+        figure("start to ready", "2 s", ready <= 2, f"{ready:.2f} s", "widening and packing weights, four voices encoded, stages measured"),
+        figure("gateway's share of first audio, 200 sessions, p99", "5 ms", share <= 5, f"{share:.1f} ms",
+               "two cores shared with the load driver"),
+    ]
+
+
+def main():
+    raw = measure()
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    data = {
+        "command": "make bench",
+        "commit": commit,
+        "date": datetime.date.today().isoformat(),
+        "host": {"cores": len(os.sched_getaffinity(0)), "cpu": cpu},
+        "runs": RUNS,
+        "figures": summary(raw),
+        "raw": raw,
+    }
+    (ROOT / "docs/performance.json").write_text(json.dumps(data, indent=1) + "\n")
+    for row in data["figures"]:
+        print(f"{'met   ' if row['met'] else 'MISSED'} {row['name']}: {row['measured']} (goal {row['goal']})")
+
+
+if __name__ == "__main__":
+    main()
