@@ -18,8 +18,7 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("codecs", "codecs", &["contract"]),
     ("proto", "gateway/proto", &["contract", "codecs"]),
     ("client", "gateway/client", &["proto", "codecs"]),
-    ("load", "gateway/load", &["contract", "sched", "proto", "codecs", "client", "scripted"]),
-    ("gateway", "gateway", &["contract", "runtime", "scripted", "proto", "codecs", "client", "load"]),
+    ("gateway", "gateway", &["contract", "runtime", "scripted", "proto", "codecs", "client"]),
 ];
 
 /// External crates that would break what a crate promises.
@@ -32,7 +31,6 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("runtime", &["axum", "tokio", "hyper"]),
     ("codecs", &["tokio"]),
     ("proto", &["tokio", "axum"]),
-    ("load", &["axum"]),
 ];
 
 /// Files longer than [`LINES_MAX`], each with its reason.
@@ -51,7 +49,11 @@ fn manifest(folder: &str) -> toml::Table {
 }
 
 fn dependencies(manifest: &toml::Table, section: &str) -> BTreeSet<String> {
-    manifest.get(section).and_then(toml::Value::as_table).map(|t| t.keys().cloned().collect()).unwrap_or_default()
+    manifest
+        .get(section)
+        .and_then(toml::Value::as_table)
+        .map(|t| t.keys().cloned().collect())
+        .unwrap_or_default()
 }
 
 #[test]
@@ -201,6 +203,41 @@ fn licences_and_second_copies_obey_deny_toml() {
         let copies = versions.get(name.as_str()).map_or(0, BTreeSet::len);
         assert!(copies <= 1, "{copies} copies of {name}: {:?}", versions[name.as_str()]);
     }
+}
+
+#[test]
+fn every_test_named_in_the_invariants_exists() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("reads");
+    let section = page.split("## Invariants").nth(1).expect("a section of invariants");
+    let named: Vec<&str> = section
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|word| word.matches('_').count() >= 3 && !word.contains('/'))
+        .collect();
+    assert!(named.len() >= 9, "each invariant names a test");
+    let mut sources = String::new();
+    for folder in ["engine", "codecs", "gateway", "tests"] {
+        for path in files(folder, &[".rs"]) {
+            sources.push_str(&std::fs::read_to_string(&path).expect("reads"));
+        }
+    }
+    for name in named {
+        assert!(
+            sources.contains(&format!("fn {name}(")),
+            "ARCHITECTURE.md names {name}, which no test is called"
+        );
+    }
+}
+
+#[test]
+fn the_figures_of_the_page_are_those_of_the_json() {
+    let checked = Command::new("python3")
+        .args(["tests/bench/render.py", "--check"])
+        .current_dir(root())
+        .output()
+        .expect("python3 runs (the tests need it; see tests/needs.sh)");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
 }
 
 /// `A OR B` needs one side, `A AND B` both; `/` is the old spelling of OR.

@@ -1,6 +1,6 @@
 //! The gateway's clock: the only place in it that reads one (DESIGN.md section 8).
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use contract::Tick;
 
@@ -40,5 +40,5 @@ impl Clock {
 #[must_use]
 #[expect(clippy::disallowed_types, reason = "a calendar time is asked for, and nothing is timed by it")]
 pub fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    std::time::SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -11,7 +11,9 @@ use tokio::sync::watch;
 pub(crate) enum Phase {
     Serving,
     /// Nothing new is taken; what runs may end until this time.
-    Draining { until: Tick },
+    Draining {
+        until: Tick,
+    },
 }
 
 /// Shared by listeners, sessions and requests. Copies see the same phase.

@@ -1,7 +1,7 @@
 //! Samples to packets, away from the async workers: one encoder a stream, on a small pool of threads.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;

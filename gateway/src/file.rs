@@ -32,8 +32,13 @@ pub(crate) struct FileWriter {
 
 enum Inner {
     /// The last packet waits for the next one, because only the last may carry the end mark.
-    Ogg { writer: OggOpusWriter, held: Option<EncodedPacket> },
-    Plain { header: Option<Bytes> },
+    Ogg {
+        writer: OggOpusWriter,
+        held: Option<EncodedPacket>,
+    },
+    Plain {
+        header: Option<Bytes>,
+    },
 }
 
 impl FileWriter {

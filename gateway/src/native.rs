@@ -26,7 +26,9 @@ pub(crate) fn open(
     let (source, name) = match (&config.model, embedded) {
         (Some(folder), _) => (ModelSource::Dir(folder.clone()), name_of(folder)),
         (None, Some(files)) => (ModelSource::Embedded(files), EMBEDDED_NAME.to_owned()),
-        (None, None) => return Err("this binary holds no model; name a checkpoint's folder with --model".to_owned()),
+        (None, None) => {
+            return Err("this binary holds no model; name a checkpoint's folder with --model".to_owned());
+        }
     };
     let options = OpenOptions {
         contexts_max: config.contexts_max,
@@ -40,7 +42,8 @@ pub(crate) fn open(
 /// The wire name of a checkpoint in `folder`: `tts-` and the folder's own name in lower case.
 pub(crate) fn name_of(folder: &Path) -> String {
     let resolved = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    let name = resolved.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().to_lowercase());
+    let name =
+        resolved.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().to_lowercase());
     if name.starts_with("tts-") { name } else { format!("tts-{name}") }
 }
 
@@ -53,7 +56,9 @@ fn cores(device: &str) -> Result<Option<Vec<usize>>, String> {
                 list.split(',').map(|core| core.trim().parse().ok()).collect::<Option<Vec<usize>>>()
             });
             listed.map(Some).ok_or_else(|| {
-                format!("device {other:?} is not known to this build; use auto, cpu, or cpu:0,1 for chosen cores")
+                format!(
+                    "device {other:?} is not known to this build; use auto, cpu, or cpu:0,1 for chosen cores"
+                )
             })
         }
     }

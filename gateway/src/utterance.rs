@@ -50,7 +50,11 @@ pub(crate) struct Utterance {
 pub(crate) enum Step {
     Packets(Vec<EncodedPacket>),
     /// The last thing.
-    Finished { reason: FinishReason, usage: Usage, error: Option<EngineError> },
+    Finished {
+        reason: FinishReason,
+        usage: Usage,
+        error: Option<EngineError>,
+    },
 }
 
 impl Utterance {

@@ -20,7 +20,9 @@ pub fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
             let path = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
             if path.is_dir() {
-                if !["target", "node_modules", ".git"].contains(&name.as_str()) && !name.starts_with("target-") {
+                if !["target", "node_modules", ".git"].contains(&name.as_str())
+                    && !name.starts_with("target-")
+                {
                     open.push(path);
                 }
             } else if endings.iter().any(|ending| name.ends_with(ending)) {

@@ -39,19 +39,22 @@ def main():
     for turn, voice in enumerate(voices):
         numbers = range(turn, len(texts), len(voices))
         for layout in ("nonstreaming", "streaming"):
-            torch.manual_seed(args.seed)
-            waves, rate = wrapper.generate_voice_clone(
-                text=[texts[i] for i in numbers], language="English", voice_clone_prompt=prompts[voice],
-                non_streaming_mode=layout == "nonstreaming")
-            for i, samples in zip(numbers, waves):
-                name = f"{i + 1:02}_{voice}_{layout}.wav"
-                with wave.open(str(args.out / name), "wb") as f:
-                    f.setnchannels(1)
-                    f.setsampwidth(2)
-                    f.setframerate(rate)
-                    f.writeframes((samples.clip(-1, 1) * 32767).round().astype("<i2").tobytes())
-                listed.append({"file": name, "voice": voice, "layout": layout, "text": texts[i],
-                               "seconds": round(len(samples) / rate, 2)})
+            names = [f"{i + 1:02}_{voice}_{layout}.wav" for i in numbers]
+            if not all((args.out / name).is_file() for name in names):  # a run that was cut off goes on here
+                torch.manual_seed(args.seed)
+                waves, rate = wrapper.generate_voice_clone(
+                    text=[texts[i] for i in numbers], language="English", voice_clone_prompt=prompts[voice],
+                    non_streaming_mode=layout == "nonstreaming")
+                for name, samples in zip(names, waves):
+                    with wave.open(str(args.out / name), "wb") as f:
+                        f.setnchannels(1)
+                        f.setsampwidth(2)
+                        f.setframerate(rate)
+                        f.writeframes((samples.clip(-1, 1) * 32767).round().astype("<i2").tobytes())
+            for i, name in zip(numbers, names):
+                with wave.open(str(args.out / name)) as f:
+                    seconds = round(f.getnframes() / f.getframerate(), 2)
+                listed.append({"file": name, "voice": voice, "layout": layout, "text": texts[i], "seconds": seconds})
             print(voice, layout, f"{sum(e['seconds'] for e in listed):.1f} s so far", flush=True)
     (args.out / "manifest.json").write_text(json.dumps(listed, indent=1) + "\n")
 

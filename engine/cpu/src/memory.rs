@@ -206,13 +206,13 @@ impl Memory {
             .weights
             .iter()
             .map(|weight| match &**weight {
-                Weight::Packed(packed) => packed.data.len(),
-                Weight::Raw(data) => data.len(),
+                Weight::Packed(packed) => packed.bytes(),
+                Weight::Raw(data) => 4 * data.len(),
             })
             .sum::<usize>();
-        let derived = self.transposed.values().map(|packed| packed.data.len()).sum::<usize>()
-            + self.fourier.values().map(|f| f.cosines.data.len() + f.sines.data.len()).sum::<usize>();
-        (states + pages, 4 * (weights + derived))
+        let derived = self.transposed.values().map(|packed| packed.bytes()).sum::<usize>()
+            + self.fourier.values().map(|f| f.cosines.bytes() + f.sines.bytes()).sum::<usize>();
+        (states + pages, weights + derived)
     }
 }
 

@@ -38,6 +38,25 @@ fn linear_layers_match_plain_sums_at_any_width() {
 }
 
 #[test]
+fn weights_stored_in_half_the_bits_multiply_the_same() {
+    let mut world = World::new(fresh());
+    for (outputs, inputs) in [(24, 16), (130, 64)] {
+        let coarse = |x: &f32| f32::from_bits(x.to_bits() & 0xFFFF_0000);
+        let data = world.random.floats(outputs * inputs).iter().map(coarse).collect();
+        let weight = world.weight_of(WeightForm::Matrix, &[outputs, inputs], data);
+        for rows in ROWS {
+            let mut builder = ProgramBuilder::new("half");
+            let input = builder.input("input", Dtype::F32, Rows::PerRow(1), inputs);
+            let out = builder.scratch("out", Rows::PerRow(1), outputs);
+            builder.push(Op::Linear { input, weight, bias: None, activation: None, residual: None, out });
+            builder.output(out);
+            let inputs = vec![f32s(world.random.floats(rows * inputs))];
+            world.check(&builder.finish(), rows, 0, inputs, 1e-5);
+        }
+    }
+}
+
+#[test]
 fn a_residual_may_be_added_in_place() {
     let mut world = World::new(fresh());
     let weight = world.weight(WeightForm::Matrix, &[24, 24]);

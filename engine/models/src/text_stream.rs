@@ -21,8 +21,28 @@ pub struct TextStream {
     recent: String,
 }
 
-/// A word this long is looked at again only when something other than a small letter follows.
-const LONG_WORD_CHARS: usize = 64;
+/// A run this long is looked at again only when a character of another kind, or a capital, follows.
+const LONG_RUN_CHARS: usize = 64;
+
+/// Kinds of characters that split patterns make runs of.
+#[derive(PartialEq, Eq)]
+enum Kind {
+    Blank,
+    Digit,
+    Letter,
+    Sign,
+}
+
+impl Kind {
+    fn of(character: char) -> Self {
+        match character {
+            c if c.is_alphabetic() => Self::Letter,
+            c if c.is_numeric() => Self::Digit,
+            c if c.is_whitespace() => Self::Blank,
+            _ => Self::Sign,
+        }
+    }
+}
 
 impl TextStream {
     #[must_use]
@@ -93,12 +113,11 @@ impl TextStream {
         ids
     }
 
-    /// Whether `delta` only makes one long word longer, so that looking again would settle nothing.
+    /// Whether `delta` only makes one long run longer, so that looking again would settle nothing.
     fn only_grows(&self, delta: &str) -> bool {
-        let grows = |c: char| c.is_alphabetic() && !c.is_uppercase();
-        self.pending_chars > LONG_WORD_CHARS
-            && self.pending.chars().next_back().is_some_and(char::is_alphabetic)
-            && self.clusters.held().chars().chain(delta.chars()).all(grows)
+        let Some(last) = self.pending.chars().next_back() else { return false };
+        let grows = |c: char| Kind::of(c) == Kind::of(last) && !c.is_uppercase();
+        self.pending_chars > LONG_RUN_CHARS && self.clusters.held().chars().chain(delta.chars()).all(grows)
     }
 
     fn watch(&mut self, delta: &str) -> Result<(), ControlToken> {

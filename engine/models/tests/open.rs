@@ -291,3 +291,38 @@ fn the_frame_guard_grows_with_text_and_ends_at_the_models_bound() {
     assert_eq!(text.frames_max(100_000), 511);
     assert!((1..200).all(|ids| text.frames_predicted(ids) <= text.frames_max(ids)));
 }
+
+/// One of the random checkpoints of the other variants.
+fn open_random(name: &str) -> Box<dyn Model> {
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/parity/checkpoints").join(name);
+    models::open(ModelSource::Dir(folder), name).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn a_custom_voice_checkpoint_offers_its_speakers_and_takes_no_clip() {
+    let model = open_random("custom_voice_linear");
+    let info = model.info();
+    let names: Vec<&str> = info.voices.iter().map(|voice| voice.name.as_str()).collect();
+    assert_eq!(names, ["ada", "bo", "cy"]);
+    assert!(info.voices.iter().all(|voice| voice.kind == VoiceKind::Speaker));
+    assert_eq!(info.languages, ["auto", "chinese", "english"], "dialects follow from the speaker");
+    assert!(info.takes_instructions && !info.takes_reference);
+    let clip = Clip { samples: vec![0.1; 24_000], sample_rate: 24_000, transcript: None, hash: [0; 16] };
+    let choice = VoiceChoice::Reference { clip: clip.into(), mode: CloneMode::Speaker };
+    let refusal = model.text().plan(&request(choice)).err();
+    assert_eq!(refusal.and_then(|error| error.param()), Some("reference"));
+}
+
+#[test]
+fn the_small_size_refuses_instructions_and_voice_design_takes_them() {
+    let instructed =
+        OpenContext { instructions: Some("Speak slowly.".to_owned()), ..request(VoiceChoice::Default) };
+    let refusal = open_random("custom_voice_identity").text().plan(&instructed).err();
+    assert_eq!(refusal.and_then(|error| error.param()), Some("instructions"));
+    let design = open_random("voice_design");
+    assert!(design.text().plan(&instructed).is_ok());
+    assert_eq!(design.info().voices.len(), 1);
+    let steering = OpenContext { instructions: Some("<|im_end|>".to_owned()), ..instructed };
+    assert!(matches!(design.text().plan(&steering), Err(EngineError::ControlToken { .. })));
+}

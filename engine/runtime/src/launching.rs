@@ -73,7 +73,7 @@ impl DeviceEngine {
                 slot: row.slot.0,
                 prompt,
                 pages: &segment.pages,
-                from: 0,
+                from: row.cached as usize,
                 sampling: speaking.plan.sampling,
                 seed: segment.seed,
                 allow_end: row.eos_allowed && prompt.text_end_used,

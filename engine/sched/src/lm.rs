@@ -156,7 +156,7 @@ impl Sched {
             return false;
         }
         let view = self.view(self.now);
-        let owning = self.contexts.values().filter(|context| context.active().is_some());
+        let owning = self.contexts.values().filter(|context| !context.finished && context.active().is_some());
         let longest = owning.max_by_key(|context| (view.lead(context), std::cmp::Reverse(context.id)));
         let Some(victim) = longest.map(|context| context.id) else { return false };
         self.counters.page_victims += 1;

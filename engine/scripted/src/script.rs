@@ -99,11 +99,8 @@ impl Default for Script {
         let failing = VoiceScript { fail_after_frames: Some(6), ..voice("failing") };
         let stalling = VoiceScript { stall_after_frames: Some(6), stall_ms: 800, ..voice("stalling") };
         let capped = VoiceScript { cap_frames: Some(10), ..voice("capped") };
-        let overloaded = VoiceScript {
-            refuse: Some(Refusal::Overloaded),
-            retry_after_ms: 1_500,
-            ..voice("overloaded")
-        };
+        let overloaded =
+            VoiceScript { refuse: Some(Refusal::Overloaded), retry_after_ms: 1_500, ..voice("overloaded") };
         Self {
             model: "tts-scripted".to_owned(),
             sample_rate: 24_000,

@@ -37,14 +37,19 @@ pub(crate) struct Speech {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A chunk of this many frames exists at this time.
-    Chunk { frames: u32, at: Tick },
+    Chunk {
+        frames: u32,
+        at: Tick,
+    },
     /// The current segment has been spoken.
     SegmentEnd,
     Finish,
     /// Only a command can move it on.
     Wait,
     /// The listener has enough; look again then.
-    Rest { until: Tick },
+    Rest {
+        until: Tick,
+    },
 }
 
 impl Speech {

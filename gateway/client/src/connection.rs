@@ -77,9 +77,10 @@ pub async fn connect_with_buffer(
     address: &str,
     receive_buffer_bytes: Option<u32>,
 ) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
-    let target = tokio::net::lookup_host(address).await?.next().ok_or_else(|| {
-        std::io::Error::new(std::io::ErrorKind::NotFound, "the address names no host")
-    })?;
+    let target = tokio::net::lookup_host(address)
+        .await?
+        .next()
+        .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, "the address names no host"))?;
     let socket = if target.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if let Some(bytes) = receive_buffer_bytes {
         socket.set_recv_buffer_size(bytes)?;

@@ -23,9 +23,15 @@ fn describe(found: &Inspection) -> String {
         ("family".to_owned(), format!("{} ({})", info.family, found.variant)),
         ("licence".to_owned(), info.licence.clone()),
         ("sound".to_owned(), format!("{} Hz, {} samples a frame", info.sample_rate, info.samples_per_frame)),
-        ("layouts".to_owned(), info.layouts.iter().map(|layout| layout.name()).collect::<Vec<_>>().join(", ")),
+        (
+            "layouts".to_owned(),
+            info.layouts.iter().map(|layout| layout.name()).collect::<Vec<_>>().join(", "),
+        ),
         ("languages".to_owned(), or_none(&info.languages)),
-        ("voices".to_owned(), or_none(&info.voices.iter().map(|voice| voice.name.clone()).collect::<Vec<_>>())),
+        (
+            "voices".to_owned(),
+            or_none(&info.voices.iter().map(|voice| voice.name.clone()).collect::<Vec<_>>()),
+        ),
         ("reference clips".to_owned(), yes_or_no(info.takes_reference)),
         ("instructions".to_owned(), yes_or_no(info.takes_instructions)),
         ("positions".to_owned(), found.positions_max.to_string()),

@@ -65,7 +65,7 @@ struct EngineFlags {
     #[arg(long, value_name = "DIR")]
     model: Option<String>,
     /// Processor the model runs on [default: auto]
-    #[arg(long, value_name = "auto|cpu")]
+    #[arg(long, value_name = "auto|cpu|cpu:0,1")]
     device: Option<String>,
     /// Which engine speaks: native, or scripted:FILE for a tone generator that obeys a script
     #[arg(long, value_name = "ENGINE")]
@@ -153,9 +153,10 @@ impl EngineFlags {
 
 /// File and environment, in that order.
 fn layers(file: Option<&std::path::Path>) -> Result<Layers, ConfigError> {
-    let layers = Layers::default().environment(std::env::vars_os().filter_map(|(name, value)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    }));
+    let layers = Layers::default().environment(
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+    );
     match file {
         Some(file) => layers.file(file),
         None => Ok(layers),

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use clap::Args;
 use codecs::{AudioLimits, read_audio};
-use contract::{Clip, CloneMode, EngineHandle, FinishReason, Health, Span, Tick, Usage, VoiceChoice};
+use contract::{
+    Clip, CloneMode, EngineError, EngineHandle, FinishReason, Health, Span, Tick, Usage, VoiceChoice,
+};
 use proto::catalog::{Ask, Target};
 use proto::speech::{SpeechFormat, SpeechRequest};
 use proto::wire::SamplingFields;
@@ -19,6 +21,9 @@ use crate::clock::Clock;
 use crate::engine::Embedded;
 use crate::file::{FileWriter, encoder, playing_time};
 use crate::utterance::{Step, Utterance};
+
+/// How long to wait for an engine that cannot promise first audio in time.
+const PATIENCE: Span = Span::from_millis(60_000);
 
 /// Longest reference clip taken.
 const REFERENCE_MS_MAX: u32 = 30_000;
@@ -83,18 +88,34 @@ async fn speak(
     let target = Target::resolve(&engine.info(), ask, SpeechRequest::LAYOUTS, app.config.engine.bench)
         .map_err(|error| refused(&error))?;
     let rate = target.sample_rate;
-    let encoder = encoder(format, rate, rate, app.config.opus).map_err(|error| refused(&error))?;
+    let encoder_of = || {
+        encoder(format, rate, rate, app.config.opus).map_err(|error| CommandError::Failed(error.to_string()))
+    };
+    let encoder = encoder_of()?;
     let arrival = app.clock.now();
     let mut request = target.request(arrival, 0);
     if let Some(voice) = clip {
         request.voice = voice;
     }
     let mut out = Out::create(&flags.out, format, rate, encoder.pre_skip_48k())?;
-    let mut utterance = Utterance::open(app, engine, request, (target.zones, rate), &flags.text, encoder)
-        .map_err(|error| refused(&error))?;
+    let open = |request, encoder| {
+        Utterance::open(app, engine, request, (target.zones, rate), &flags.text, encoder)
+            .map_err(|error| refused(&error))
+    };
+    let mut utterance = open(request.clone(), encoder)?;
     let mut first: Option<Tick> = None;
     loop {
         match utterance.next().await {
+            // A file has time: what a server refuses rather than keep a listener waiting is waited for.
+            Step::Finished { error: Some(EngineError::Overloaded { retry_after }), .. }
+                if first.is_none() && app.clock.now().since(arrival) < PATIENCE =>
+            {
+                tokio::time::sleep(Duration::from_micros(retry_after.as_micros().max(0).unsigned_abs()))
+                    .await;
+                request.arrival = app.clock.now();
+                let encoder = encoder_of()?;
+                utterance = open(request.clone(), encoder)?;
+            }
             Step::Packets(packets) => {
                 first.get_or_insert_with(|| app.clock.now());
                 let span = playing_time(&packets);

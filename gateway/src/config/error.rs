@@ -14,6 +14,8 @@ pub enum ConfigError {
     UnknownKey { key: String, nearest: &'static str, from: Source },
     #[error("{from}: {key} is {found}, but must be {expected}")]
     WrongType { key: &'static str, expected: String, found: String, from: Source },
-    #[error("{key} is {value}, but only loopback addresses (127.0.0.1, [::1]) are served: this release checks no keys, so a reachable port would serve anyone")]
+    #[error(
+        "{key} is {value}, but only loopback addresses (127.0.0.1, [::1]) are served: this release checks no keys, so a reachable port would serve anyone"
+    )]
     NotLoopback { key: &'static str, value: String },
 }

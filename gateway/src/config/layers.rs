@@ -126,6 +126,7 @@ impl Resolved {
                 handshake_timeout: self.millis("server.handshake_timeout_ms"),
                 body_bytes_max: self.count("server.body_bytes_max") as usize,
                 input_characters_max: self.count("server.input_characters_max") as usize,
+                body_stall: self.millis("server.body_stall_ms"),
                 drain_grace: self.millis("server.drain_grace_ms"),
                 threads: self.count("server.threads") as usize,
             },
@@ -175,9 +176,8 @@ impl Resolved {
 
     /// Key, value and origin, in the order of the table.
     pub fn lines(&self) -> impl Iterator<Item = (&'static str, &Value, &Source)> {
-        KEYS.iter().filter_map(|key| {
-            self.values.get(key.name).map(|(value, source)| (key.name, value, source))
-        })
+        KEYS.iter()
+            .filter_map(|key| self.values.get(key.name).map(|(value, source)| (key.name, value, source)))
     }
 
     fn value(&self, name: &str) -> Option<&Value> {

@@ -33,6 +33,7 @@ pub struct ServerConfig {
     pub handshake_timeout: Duration,
     pub body_bytes_max: usize,
     pub input_characters_max: usize,
+    pub body_stall: Duration,
     pub drain_grace: Duration,
     pub threads: usize,
 }

@@ -102,14 +102,39 @@ pub(crate) fn is_loopback(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_loopback;
+    use axum::body::Body;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::config::Config;
+
+    async fn faulty() -> &'static str {
+        panic!("a fault of ours")
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_answered_with_an_error_object() {
+        let app = App::new(Config::defaults().expect("valid"), Clock::start()).expect("threads");
+        let router = Router::new()
+            .route("/faulty", get(faulty))
+            .layer(axum::middleware::from_fn_with_state(app, answer));
+        let request = Request::builder().uri("/faulty").header(header::HOST, "localhost:1");
+        let request = request.body(Body::empty()).expect("a request");
+        let response = router.oneshot(request).await.expect("an answer");
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let body = axum::body::to_bytes(response.into_body(), 4_096).await.expect("a body");
+        let object: proto::wire::ErrorBody = serde_json::from_slice(&body).expect("an error object");
+        assert_eq!(object.error.code, "internal");
+    }
 
     #[test]
     fn only_this_machine_is_a_local_host() {
         for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "127.9.9.9", "[::1]:1", "[::1]"] {
             assert!(is_loopback(host), "{host}");
         }
-        for host in ["", "localhost.evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "evil:127.0.0.1"] {
+        for host in ["", "localhost.evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "evil:127.0.0.1"]
+        {
             assert!(!is_loopback(host), "{host}");
         }
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
 use axum::Extension;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -16,10 +16,10 @@ use proto::speech::{SpeechEvent, SpeechRequest, SpeechUsage, StreamFormat};
 use tokio::sync::mpsc;
 
 use super::RequestId;
-use crate::file::{FileWriter, encoder, playing_time};
 use crate::app::App;
 use crate::drain::Guard;
 use crate::error::ApiError;
+use crate::file::{FileWriter, encoder, playing_time};
 use crate::utterance::{Step, Utterance};
 
 /// Pieces of the body that may wait for the socket.
@@ -50,7 +50,8 @@ pub(super) async fn speak(
     let pre_skip = encoder.pre_skip_48k();
     // Distinct within a process for as long as anyone could join two answers.
     let serial = arrival.as_micros() as u32;
-    let writer = FileWriter::new(asked.format, file_hz, pre_skip, serial).map_err(|_| ApiError::internal())?;
+    let writer =
+        FileWriter::new(asked.format, file_hz, pre_skip, serial).map_err(|_| ApiError::internal())?;
     let cut = (target.zones, target.sample_rate);
     let mut utterance =
         Utterance::open(&app, &engine, target.request(arrival, 0), cut, &asked.input, encoder)?;
@@ -82,7 +83,9 @@ pub(super) async fn speak(
 enum BodyForm {
     Audio,
     /// Server-sent events with base64.
-    Events { request_id: String },
+    Events {
+        request_id: String,
+    },
 }
 
 /// The part that goes on after the head of the answer has left.
@@ -167,7 +170,7 @@ impl Pump {
         }
     }
 
-    /// False when the client is gone.
+    /// False when the client is gone, or takes nothing any more.
     async fn send(&mut self, bytes: Result<Bytes, std::io::Error>) -> bool {
         if bytes.as_ref().is_ok_and(Bytes::is_empty) {
             return true;
@@ -177,7 +180,9 @@ impl Pump {
             Err(mpsc::error::TrySendError::Closed(())) => return false,
             Err(mpsc::error::TrySendError::Full(())) => {
                 self.utterance.pause();
-                return self.sender.send(bytes).await.is_ok();
+                let sending = self.sender.send(bytes);
+                let sent = tokio::time::timeout(self.app.config.server.body_stall, sending).await;
+                return matches!(sent, Ok(Ok(())));
             }
         }
         true
@@ -244,6 +249,7 @@ async fn read_body(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<
         }
         Ok(Bytes::from(bytes))
     };
-    let late = || ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");
+    let late =
+        || ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");
     tokio::time::timeout(BODY_TIMEOUT, collect).await.unwrap_or_else(|_| Err(late()))
 }

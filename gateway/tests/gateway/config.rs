@@ -69,7 +69,8 @@ fn broken_toml_names_the_file() {
 
 #[test]
 fn later_layers_win_and_say_where_they_came_from() {
-    let environment = [("VOXLANE_OPUS_COMPLEXITY", "3"), ("VOXLANE_OPUS_THREADS", "2"), ("VOXLANE_TYPO", "1")];
+    let environment =
+        [("VOXLANE_OPUS_COMPLEXITY", "3"), ("VOXLANE_OPUS_THREADS", "2"), ("VOXLANE_TYPO", "1")];
     let resolved = Layers::default()
         .text("f.toml", "[opus]\ncomplexity = 1\nbitrate_bps = 24000")
         .environment(environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
@@ -80,9 +81,8 @@ fn later_layers_win_and_say_where_they_came_from() {
     assert_eq!((config.opus.complexity, config.opus.threads, config.opus.bitrate_bps), (3, 2, 24_000));
     assert_eq!(config.server.listen.port(), 9);
     assert_eq!(resolved.unknown_variables, ["VOXLANE_TYPO"]);
-    let source = |name| {
-        resolved.lines().find(|(key, _, _)| *key == name).map(|(_, _, source)| source.clone())
-    };
+    let source =
+        |name| resolved.lines().find(|(key, _, _)| *key == name).map(|(_, _, source)| source.clone());
     assert_eq!(source("opus.complexity"), Some(Source::Environment("VOXLANE_OPUS_COMPLEXITY".to_owned())));
     assert_eq!(source("opus.bitrate_bps"), Some(Source::File("f.toml".into())));
     assert_eq!(source("server.listen"), Some(Source::Flag("--listen")));

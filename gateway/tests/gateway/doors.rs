@@ -56,7 +56,8 @@ async fn an_upgrade_is_refused_with_the_status_that_says_why() {
 async fn a_foreign_host_header_is_refused() {
     let server = start("").await;
     let answer =
-        request(server.public, "GET /v1/models HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").await;
+        request(server.public, "GET /v1/models HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n")
+            .await;
     assert_eq!((answer.status, answer.code().as_str()), (403, "host_not_allowed"));
 }
 
@@ -64,9 +65,13 @@ async fn a_foreign_host_header_is_refused() {
 async fn the_catalogue_lists_models_and_voices() {
     let server = start("").await;
     let models = get(server.public, "/v1/models").await.json();
-    assert_eq!((models["object"].as_str(), models["data"][0]["id"].as_str()), (Some("list"), Some("tts-scripted")));
+    assert_eq!(
+        (models["object"].as_str(), models["data"][0]["id"].as_str()),
+        (Some("list"), Some("tts-scripted"))
+    );
     let voices = get(server.public, "/v1/audio/voices").await.json();
-    let names: Vec<_> = voices["data"].as_array().expect("a list").iter().map(|v| v["name"].clone()).collect();
+    let names: Vec<_> =
+        voices["data"].as_array().expect("a list").iter().map(|v| v["name"].clone()).collect();
     assert!(names.contains(&"steady".into()), "{names:?}");
 }
 

@@ -15,16 +15,10 @@ async fn what_runs_may_end_and_nothing_new_begins() {
     sender.end(1).await.expect("sent");
     until(&mut receiver, |event| matches!(event, Event::Packet { .. }).then_some(())).await;
     server.begin_stop();
-    until(&mut receiver, |event| {
-        matches!(event, Event::Message(ServerMessage::Goaway { .. })).then_some(())
-    })
-    .await;
+    until(&mut receiver, |event| matches!(event, Event::Message(ServerMessage::Goaway { .. })).then_some(()))
+        .await;
     // An idle session is told and closed at once.
-    until(&mut idle_receiver, |event| match event {
-        Event::Closed { code, .. } => Some(assert_eq!(*code, 1_012)),
-        _ => None,
-    })
-    .await;
+    assert_eq!(crate::support::close_code(&mut idle_receiver).await, 1_012);
     drop(idle_sender);
     let ready = get(server.admin, "/readyz").await;
     assert_eq!((ready.status, ready.json()["reason"].as_str()), (503, Some("draining")));

@@ -16,7 +16,8 @@ async fn a_peer_that_does_not_read_is_cut_and_others_are_not() {
     let (mut other, mut other_receiver, _) = connect(&server.address()).await.expect("connects");
     // PCM of several contexts, so that the buffers fill within moments.
     for context in 1..=4 {
-        let audio = proto::wire::AudioChoice { codec: proto::wire::WireCodec::Pcm, sample_rate: Some(48_000) };
+        let audio =
+            proto::wire::AudioChoice { codec: proto::wire::WireCodec::Pcm, sample_rate: Some(48_000) };
         slow.open(proto::wire::Open { audio: Some(audio), ..open(context, "instant") }).await.expect("sent");
         slow.append(context, &"Nobody listens to this. ".repeat(40)).await.expect("sent");
         slow.end(context).await.expect("sent");
@@ -26,7 +27,10 @@ async fn a_peer_that_does_not_read_is_cut_and_others_are_not() {
     })
     .await;
     // It reads at last, and finds out why.
-    assert_eq!(tokio::time::timeout(Duration::from_secs(10), close_code(&mut slow_receiver)).await, Ok(4_499));
+    assert_eq!(
+        tokio::time::timeout(Duration::from_secs(10), close_code(&mut slow_receiver)).await,
+        Ok(4_499)
+    );
     eventually("its contexts are gone", async || {
         server.metric("voxlane_engine_contexts_open", "").await == 0.0
     })

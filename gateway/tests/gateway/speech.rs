@@ -65,7 +65,8 @@ async fn events_carry_the_same_bytes_and_the_usage() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_bytes_leave_while_the_rest_is_being_made() {
     let server = start("").await;
-    let body = json!({"input": "A sentence of some length. ".repeat(40), "response_format": "pcm"}).to_string();
+    let body =
+        json!({"input": "A sentence of some length. ".repeat(40), "response_format": "pcm"}).to_string();
     let mut socket = tokio::net::TcpStream::connect(server.public).await.expect("connects");
     let begun = tokio::time::Instant::now();
     socket.write_all(head(&server.address(), &body).as_bytes()).await.expect("sent");
@@ -116,7 +117,10 @@ async fn a_client_that_reads_slowly_still_gets_everything() {
     socket.write_all(head(&server.address(), &body).as_bytes()).await.expect("sent");
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let mut answer = Vec::new();
-    tokio::time::timeout(Duration::from_secs(60), socket.read_to_end(&mut answer)).await.expect("in time").expect("read");
+    tokio::time::timeout(Duration::from_secs(60), socket.read_to_end(&mut answer))
+        .await
+        .expect("in time")
+        .expect("read");
     let bytes = answer.len();
     assert!(bytes > frames * 1_920 * 2, "{bytes} bytes for {frames} frames");
     assert!(answer.ends_with(b"0\r\n\r\n"), "a whole body");
@@ -159,9 +163,8 @@ async fn bad_requests_say_what_to_do() {
 async fn a_body_is_bounded_and_must_be_json() {
     let server = start("").await;
     let host = server.public;
-    let head = |extra: &str| {
-        format!("POST {PATH} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{extra}\r\n\r\n")
-    };
+    let head =
+        |extra: &str| format!("POST {PATH} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{extra}\r\n\r\n");
     let json = "content-type: application/json";
     let answer = request(host, &head(&format!("{json}\r\ncontent-length: 9999999"))).await;
     assert_eq!((answer.status, answer.code().as_str()), (413, "body_too_large"));
@@ -172,15 +175,34 @@ async fn a_body_is_bounded_and_must_be_json() {
     let answer = request(host, &(head("content-type: text/plain\r\ncontent-length: 2") + "{}")).await;
     assert_eq!((answer.status, answer.code().as_str()), (415, "unsupported_media_type"));
     let answer =
-        request(host, &(head(&format!("{json}\r\ncontent-encoding: gzip\r\ncontent-length: 2")) + "{}")).await;
+        request(host, &(head(&format!("{json}\r\ncontent-encoding: gzip\r\ncontent-length: 2")) + "{}"))
+            .await;
     assert_eq!((answer.status, answer.code().as_str()), (415, "unsupported_media_type"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn speech_that_breaks_midway_ends_as_a_cut_off_body() {
     let server = start("").await;
-    let body = json!({"input": "This voice fails after six frames.", "voice": "failing", "response_format": "pcm"});
+    let body =
+        json!({"input": "This voice fails after six frames.", "voice": "failing", "response_format": "pcm"});
     let answer = post(server.public, PATH, &body.to_string()).await;
     assert_eq!(answer.status, 200);
     assert!(!answer.whole && !answer.body.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stops_reading_for_good_is_let_go() {
+    let text = "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nbody_stall_ms = 300\n\
+                [engine]\nkind = \"scripted\"\n[stream]\nsend_buffer_bytes = 4096\n";
+    let config = gateway::config::Layers::default().text("test.toml", text);
+    let server = crate::support::start_with(config.resolve().and_then(|r| r.config()).expect("valid")).await;
+    let body =
+        json!({"input": "Is anybody there? ".repeat(400), "response_format": "pcm", "voice": "instant"});
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4_096).expect("a small buffer");
+    let mut socket = socket.connect(server.public).await.expect("connects");
+    socket.write_all(head(&server.address(), &body.to_string()).as_bytes()).await.expect("sent");
+    eventually("speaking", async || server.metric("voxlane_engine_contexts_open", "").await >= 1.0).await;
+    eventually("let go", async || server.metric("voxlane_engine_contexts_open", "").await == 0.0).await;
+    drop(socket);
 }

@@ -162,7 +162,8 @@ fn dechunk(mut rest: &[u8]) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     loop {
         let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else { return (body, false) };
-        let size = std::str::from_utf8(&rest[..end]).ok().and_then(|text| usize::from_str_radix(text, 16).ok());
+        let size =
+            std::str::from_utf8(&rest[..end]).ok().and_then(|text| usize::from_str_radix(text, 16).ok());
         let Some(size) = size else { return (body, false) };
         if size == 0 {
             return (body, true);
@@ -185,10 +186,7 @@ pub(crate) async fn next(receiver: &mut Receiver) -> Event {
 }
 
 /// Passes over packets and other messages until `wanted` gives something.
-pub(crate) async fn until<T>(
-    receiver: &mut Receiver,
-    mut wanted: impl FnMut(&Event) -> Option<T>,
-) -> T {
+pub(crate) async fn until<T>(receiver: &mut Receiver, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
     loop {
         let event = next(receiver).await;
         if let Some(found) = wanted(&event) {

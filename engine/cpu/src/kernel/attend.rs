@@ -6,6 +6,9 @@
 use super::lanes::{LANES, Lanes};
 use super::math;
 
+/// Columns summed at once: eight vectors.
+const BLOCK: usize = 8 * LANES;
+
 /// Keys and values of consecutive positions, each row `stride` values from the last.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
@@ -40,22 +43,69 @@ pub(super) unsafe fn attend<L: Lanes>(
     }
     let scores = &mut scores[..count];
     let total = softmax::<L>(scores);
-    out.fill(0.0);
-    let mut index = 0;
-    for run in runs {
-        for row in 0..run.rows {
-            // SAFETY: the caller's word.
-            let value = unsafe { std::slice::from_raw_parts(run.values.add(offset + row * stride), dim) };
-            let weight = scores[index];
-            for (out, &value) in out.iter_mut().zip(value) {
-                *out = L::fma1(weight, value, *out);
-            }
-            index += 1;
-        }
-    }
     let inverse = 1.0 / total;
-    for out in out {
-        *out *= inverse;
+    let mut column = 0;
+    while column + BLOCK <= dim {
+        // SAFETY: the caller's word; the columns lie inside each row.
+        unsafe {
+            weigh_block::<L, { BLOCK / LANES }>(
+                runs,
+                offset + column,
+                stride,
+                scores,
+                inverse,
+                &mut out[column..],
+            )
+        };
+        column += BLOCK;
+    }
+    while column + LANES <= dim {
+        // SAFETY: as above.
+        unsafe { weigh_block::<L, 1>(runs, offset + column, stride, scores, inverse, &mut out[column..]) };
+        column += LANES;
+    }
+    for (column, out) in out.iter_mut().enumerate().skip(column) {
+        let (mut sum, mut index) = (0.0, 0);
+        for run in runs {
+            for row in 0..run.rows {
+                // SAFETY: as above.
+                let value = unsafe { *run.values.add(offset + row * stride + column) };
+                sum = L::fma1(scores[index], value, sum);
+                index += 1;
+            }
+        }
+        *out = sum * inverse;
+    }
+}
+
+/// Weighted sums of `VECTORS` vectors of columns, kept in registers over all rows.
+#[inline(always)]
+unsafe fn weigh_block<L: Lanes, const VECTORS: usize>(
+    runs: &[Run],
+    offset: usize,
+    stride: usize,
+    scores: &[f32],
+    inverse: f32,
+    out: &mut [f32],
+) {
+    let mut sums = [L::splat(0.0); VECTORS];
+    let mut scores = scores.iter();
+    // SAFETY: the caller's word; `out` holds the block.
+    unsafe {
+        for run in runs {
+            let mut at = run.values.add(offset);
+            for &score in scores.by_ref().take(run.rows) {
+                let score = L::splat(score);
+                for i in 0..VECTORS {
+                    sums[i] = sums[i].fma(score, L::load(at.add(i * LANES)));
+                }
+                at = at.wrapping_add(stride);
+            }
+        }
+        assert!(out.len() >= VECTORS * LANES);
+        for i in 0..VECTORS {
+            L::splat(0.0).fma(sums[i], L::splat(inverse)).store(out.as_mut_ptr().add(i * LANES));
+        }
     }
 }
 

@@ -15,6 +15,10 @@ pub(crate) trait Lanes: Copy {
     fn splat(value: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn store(self, to: *mut f32);
+    /// Two vectors of bf16 from [`LANES`] words: the first in the lower halves, the second in the upper.
+    unsafe fn load_pair(from: *const u32) -> [Self; 2];
+    /// Asks for the cache line at `at`, which may lie anywhere.
+    fn prefetch(at: *const u32);
     /// `self + a * b`.
     fn fma(self, a: Self, b: Self) -> Self;
     fn add(self, other: Self) -> Self;
@@ -60,6 +64,19 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    unsafe fn load_pair(from: *const u32) -> [Self; 2] {
+        // SAFETY: as above.
+        let words = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
+        [
+            Self(words.map(|word| f32::from_bits(word << 16))),
+            Self(words.map(|word| f32::from_bits(word & 0xFFFF_0000))),
+        ]
+    }
+
+    #[inline(always)]
+    fn prefetch(_at: *const u32) {}
+
+    #[inline(always)]
     fn fma(self, a: Self, b: Self) -> Self {
         Self(std::array::from_fn(|i| Self::fma1(a.0[i], b.0[i], self.0[i])))
     }
@@ -89,8 +106,9 @@ pub(crate) use x86::Avx2;
 mod x86 {
     use std::arch::x86_64::{
         __m256, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_movehl_ps, _mm_shuffle_ps, _mm256_add_ps,
-        _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps,
-        _mm256_storeu_ps,
+        _mm256_and_si256, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_extractf128_ps,
+        _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_set1_ps,
+        _mm256_slli_epi32, _mm256_storeu_ps,
     };
 
     use super::Lanes;
@@ -115,6 +133,21 @@ mod x86 {
         #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
             unsafe { _mm256_storeu_ps(to, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_pair(from: *const u32) -> [Self; 2] {
+            unsafe {
+                let words = _mm256_loadu_si256(from.cast());
+                let upper = _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF_0000_u32 as i32));
+                let lower = _mm256_slli_epi32::<16>(words);
+                [Self(_mm256_castsi256_ps(lower)), Self(_mm256_castsi256_ps(upper))]
+            }
+        }
+
+        #[inline(always)]
+        fn prefetch(at: *const u32) {
+            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast()) }
         }
 
         #[inline(always)]

@@ -6,7 +6,7 @@
 //! results do not depend on the number of rows, on their grouping into tiles, or on threads.
 
 use super::lanes::{LANES, Lanes};
-use crate::pack::{PANEL, Packed};
+use crate::pack::{PANEL, Packed, Words};
 
 /// Rows of the largest tile: 6 x 16 sums and their operands fill the sixteen registers of AVX2.
 const TILE: usize = 6;
@@ -31,11 +31,21 @@ pub(crate) struct Product<'a> {
 }
 
 impl Product<'_> {
+    /// Where `HEIGHT` consecutive rows begin.
     #[inline(always)]
-    unsafe fn row(&self, row: usize) -> *const f32 {
-        let offset = (row / self.group) * self.group_stride + (row % self.group) * self.row_stride;
-        // SAFETY: the caller's rows lie behind `a`.
-        unsafe { self.a.add(offset) }
+    unsafe fn rows<const HEIGHT: usize>(&self, first: usize) -> [*const f32; HEIGHT] {
+        let (mut group, mut row) =
+            if first < self.group { (0, first) } else { (first / self.group, first % self.group) };
+        let mut list = [self.a; HEIGHT];
+        for at in &mut list {
+            // SAFETY: the caller's rows lie behind `a`.
+            *at = unsafe { self.a.add(group * self.group_stride + row * self.row_stride) };
+            row += 1;
+            if row == self.group {
+                (group, row) = (group + 1, 0);
+            }
+        }
+        list
     }
 }
 
@@ -47,24 +57,37 @@ impl Product<'_> {
 pub(super) unsafe fn product<L: Lanes>(job: &Product) {
     // SAFETY: passed on to the caller.
     unsafe {
-        if job.weight.outputs == 1 {
-            return single::<L>(job);
+        match &job.weight.words {
+            Words::Full(words) if job.weight.outputs == 1 => single::<L>(job, words),
+            Words::Full(words) => blocks::<L, false>(job, words.as_ptr().cast()),
+            Words::Half(words) => blocks::<L, true>(job, words.as_ptr()),
         }
-        let mut row = job.rows.start;
-        while row < job.rows.end {
-            let end = job.rows.end.min(row + BLOCK);
-            let mut panel = job.panels.start;
-            while panel < job.panels.end {
-                panel += block::<L>(job, row..end, panel);
-            }
-            row = end;
+    }
+}
+
+/// All rows and panels; `words` are the weight's.
+#[inline(always)]
+unsafe fn blocks<L: Lanes, const HALF: bool>(job: &Product, words: *const u32) {
+    let mut row = job.rows.start;
+    while row < job.rows.end {
+        let end = job.rows.end.min(row + BLOCK);
+        let mut panel = job.panels.start;
+        while panel < job.panels.end {
+            // SAFETY: passed on to the caller.
+            panel += unsafe { block::<L, HALF>(job, words, row..end, panel) };
         }
+        row = end;
     }
 }
 
 /// Runs the panels at `panel` over a block of rows; returns how many panels those were.
 #[inline(always)]
-unsafe fn block<L: Lanes>(job: &Product, rows: std::ops::Range<usize>, panel: usize) -> usize {
+unsafe fn block<L: Lanes, const HALF: bool>(
+    job: &Product,
+    words: *const u32,
+    rows: std::ops::Range<usize>,
+    panel: usize,
+) -> usize {
     let panels = job.panels.end - panel;
     let count = rows.len();
     // Few rows leave registers for more columns, which hides the latency of the chains.
@@ -80,15 +103,15 @@ unsafe fn block<L: Lanes>(job: &Product, rows: std::ops::Range<usize>, panel: us
         // SAFETY: passed on to the caller.
         unsafe {
             match (height, wide) {
-                (1, 4) => self::tile::<L, 1, 4>(job, row, panel),
-                (1, 2) => self::tile::<L, 1, 2>(job, row, panel),
-                (1, _) => self::tile::<L, 1, 1>(job, row, panel),
-                (2, 2) => self::tile::<L, 2, 2>(job, row, panel),
-                (2, _) => self::tile::<L, 2, 1>(job, row, panel),
-                (3, _) => self::tile::<L, 3, 1>(job, row, panel),
-                (4, _) => self::tile::<L, 4, 1>(job, row, panel),
-                (5, _) => self::tile::<L, 5, 1>(job, row, panel),
-                _ => self::tile::<L, 6, 1>(job, row, panel),
+                (1, 4) => self::tile::<L, HALF, 1, 4>(job, words, row, panel),
+                (1, 2) => self::tile::<L, HALF, 1, 2>(job, words, row, panel),
+                (1, _) => self::tile::<L, HALF, 1, 1>(job, words, row, panel),
+                (2, 2) => self::tile::<L, HALF, 2, 2>(job, words, row, panel),
+                (2, _) => self::tile::<L, HALF, 2, 1>(job, words, row, panel),
+                (3, _) => self::tile::<L, HALF, 3, 1>(job, words, row, panel),
+                (4, _) => self::tile::<L, HALF, 4, 1>(job, words, row, panel),
+                (5, _) => self::tile::<L, HALF, 5, 1>(job, words, row, panel),
+                _ => self::tile::<L, HALF, 6, 1>(job, words, row, panel),
             }
         }
         row += height;
@@ -98,21 +121,36 @@ unsafe fn block<L: Lanes>(job: &Product, rows: std::ops::Range<usize>, panel: us
 
 /// `HEIGHT` rows by `WIDE` panels.
 #[inline(always)]
-unsafe fn tile<L: Lanes, const HEIGHT: usize, const WIDE: usize>(job: &Product, row: usize, panel: usize) {
+unsafe fn tile<L: Lanes, const HALF: bool, const HEIGHT: usize, const WIDE: usize>(
+    job: &Product,
+    words: *const u32,
+    row: usize,
+    panel: usize,
+) {
     let weight = job.weight;
     let depth = weight.taps * weight.inputs;
     // SAFETY: rows and panels are in bounds by the caller's word and by the packing.
     unsafe {
-        let a: [*const f32; HEIGHT] = std::array::from_fn(|r| job.row(row + r));
-        let mut b = weight.data.as_ptr().add(panel * depth * PANEL);
+        let a = job.rows::<HEIGHT>(row);
+        let width = if HALF { LANES } else { PANEL };
+        let mut b = words.add(panel * depth * width);
         let mut sums = [[[L::splat(0.0); 2]; WIDE]; HEIGHT];
         for tap in 0..weight.taps {
             let tap = tap * job.tap_stride;
             for input in 0..weight.inputs {
-                let columns: [[L; 2]; WIDE] = std::array::from_fn(|w| {
-                    let at = b.add(w * depth * PANEL);
-                    [L::load(at), L::load(at.add(LANES))]
-                });
+                if HEIGHT <= 4 && HEIGHT > 1 {
+                    L::prefetch(b.wrapping_add(depth * width));
+                }
+                // No closure here: one that is not inlined is compiled without the vector instructions.
+                let mut columns = [[L::splat(0.0); 2]; WIDE];
+                for w in 0..WIDE {
+                    let at = b.add(w * depth * width);
+                    columns[w] = if HALF {
+                        L::load_pair(at)
+                    } else {
+                        [L::load(at.cast()), L::load(at.cast::<f32>().add(LANES))]
+                    };
+                }
                 for r in 0..HEIGHT {
                     let value = L::splat(*a[r].add(tap + input));
                     for w in 0..WIDE {
@@ -120,69 +158,81 @@ unsafe fn tile<L: Lanes, const HEIGHT: usize, const WIDE: usize>(job: &Product, 
                         sums[r][w][1] = sums[r][w][1].fma(value, columns[w][1]);
                     }
                 }
-                b = b.add(PANEL);
+                b = b.add(width);
             }
         }
+        // Constant bounds: an array indexed by a running variable would live in memory throughout.
         for w in 0..WIDE {
             let first = (panel + w) * PANEL;
-            let width = PANEL.min(weight.outputs - first);
-            for (r, sums) in sums.iter().enumerate() {
-                let at = (row + r) * weight.outputs + first;
-                if width == PANEL {
-                    store_full::<L>(job, sums[w], first, at);
+            let width = weight.outputs - first;
+            let at = row * weight.outputs + first;
+            if width >= PANEL {
+                let bias = job.bias.map_or([L::splat(0.0); 2], |bias| {
+                    let bias = bias.as_ptr().add(first);
+                    [L::load(bias), L::load(bias.add(LANES))]
+                });
+                let mut out = job.out.add(at);
+                if let Some(residual) = job.residual {
+                    let mut residual = residual.add(at);
+                    for r in 0..HEIGHT {
+                        sums[r][w][0].add(bias[0]).add(L::load(residual)).store(out);
+                        sums[r][w][1].add(bias[1]).add(L::load(residual.add(LANES))).store(out.add(LANES));
+                        residual = residual.add(weight.outputs);
+                        out = out.add(weight.outputs);
+                    }
                 } else {
-                    store_part::<L>(job, sums[w], first, at, width);
+                    for r in 0..HEIGHT {
+                        sums[r][w][0].add(bias[0]).store(out);
+                        sums[r][w][1].add(bias[1]).store(out.add(LANES));
+                        out = out.add(weight.outputs);
+                    }
+                }
+            } else {
+                for r in 0..HEIGHT {
+                    let at = at + r * weight.outputs;
+                    store_part::<L>(job, sums[r][w][0], first, at, width.min(LANES));
+                    store_part::<L>(
+                        job,
+                        sums[r][w][1],
+                        first + LANES,
+                        at + LANES,
+                        width.saturating_sub(LANES),
+                    );
                 }
             }
         }
     }
 }
 
+/// Some columns at the end of a row.
 #[inline(always)]
-unsafe fn store_full<L: Lanes>(job: &Product, mut sums: [L; 2], first: usize, at: usize) {
-    // SAFETY: a full panel lies inside the row.
+unsafe fn store_part<L: Lanes>(job: &Product, sum: L, column: usize, at: usize, width: usize) {
+    let mut values = [0.0; LANES];
+    // SAFETY: `width` values lie inside the row.
     unsafe {
-        for (half, sum) in sums.iter_mut().enumerate() {
-            if let Some(bias) = job.bias {
-                *sum = sum.add(L::load(bias.as_ptr().add(first + half * LANES)));
-            }
-            if let Some(residual) = job.residual {
-                *sum = sum.add(L::load(residual.add(at + half * LANES)));
-            }
-            sum.store(job.out.add(at + half * LANES));
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn store_part<L: Lanes>(job: &Product, sums: [L; 2], first: usize, at: usize, width: usize) {
-    let mut values = [0.0; PANEL];
-    // SAFETY: `width` columns lie inside the row.
-    unsafe {
-        sums[0].store(values.as_mut_ptr());
-        sums[1].store(values.as_mut_ptr().add(LANES));
-        for (column, &value) in values.iter().enumerate().take(width) {
-            let bias = job.bias.map_or(0.0, |bias| bias[first + column]);
-            let residual = job.residual.map_or(0.0, |residual| *residual.add(at + column));
-            *job.out.add(at + column) = value + bias + residual;
+        sum.store(values.as_mut_ptr());
+        for (i, &value) in values.iter().enumerate().take(width) {
+            let bias = job.bias.map_or(0.0, |bias| bias[column + i]);
+            let residual = job.residual.map_or(0.0, |residual| *residual.add(at + i));
+            *job.out.add(at + i) = value + bias + residual;
         }
     }
 }
 
 /// One output column: a dot product a row.
 #[inline(always)]
-unsafe fn single<L: Lanes>(job: &Product) {
+unsafe fn single<L: Lanes>(job: &Product, words: &[f32]) {
     let weight = job.weight;
     let bias = job.bias.map_or(0.0, |bias| bias[0]);
     for row in job.rows.clone() {
         // SAFETY: as for tiles.
         unsafe {
-            let a = job.row(row);
+            let [a] = job.rows::<1>(row);
             let mut sums = [L::splat(0.0); 2];
             let mut rest = 0.0;
             for tap in 0..weight.taps {
                 let a = a.add(tap * job.tap_stride);
-                let b = weight.data.as_ptr().add(tap * weight.inputs);
+                let b = words.as_ptr().add(tap * weight.inputs);
                 let mut input = 0;
                 while input + 2 * LANES <= weight.inputs {
                     sums[0] = sums[0].fma(L::load(a.add(input)), L::load(b.add(input)));

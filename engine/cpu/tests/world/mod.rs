@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+mod attention;
 mod conv;
 mod reference;
 
@@ -183,7 +184,6 @@ impl World {
         tolerance: f64,
     ) {
         self.check_on(program, rows, tokens, inputs, tolerance, Lane::Urgent, Partition::Whole);
-        // The same rows once more on one thread, from the reference's point of view a second launch.
     }
 
     #[allow(clippy::too_many_arguments)]

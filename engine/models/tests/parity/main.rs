@@ -2,6 +2,7 @@
 //! by tests/parity), on the CPU backend. A fixture that is missing fails its test.
 
 mod chunks;
+mod encoders;
 mod engine;
 mod fixtures;
 mod invariance;

@@ -156,7 +156,7 @@ fn cases(folder: &Path, kind: &str) -> Vec<Value> {
     cases
 }
 
-fn text<'a>(case: &'a Value, key: &str) -> Option<&'a str> {
+pub(crate) fn text<'a>(case: &'a Value, key: &str) -> Option<&'a str> {
     case[key].as_str()
 }
 
@@ -280,7 +280,7 @@ fn check_prefill(engine: &mut Engine, name: &str, utterance: Utterance, fixture:
 }
 
 /// Runs `check` on every case of a kind, one engine a checkpoint, and names all cases that failed.
-fn for_each_case(kind: &str, mut check: impl FnMut(&mut Engine, &Value, &Fixture)) {
+pub(crate) fn for_each_case(kind: &str, mut check: impl FnMut(&mut Engine, &Value, &Fixture)) {
     let (mut ran, mut failed) = (0, Vec::new());
     for folder in folders() {
         let mut cases = cases(&folder, kind);

@@ -65,8 +65,12 @@ fn the_ladder_grows_through_the_captured_lengths_and_ends_with_what_is_left() {
 
 /// The lane in which the context's chunk number `nth` goes when it may go with this slack.
 fn lane_of(nth: usize, slack: Span) -> Lane {
+    lane_with(&profile(), nth, slack)
+}
+
+fn lane_with(profile: &Profile, nth: usize, slack: Span) -> Lane {
     let prepare = || {
-        let mut world = world();
+        let mut world = World::new(config(), profile.clone()).watched();
         world.run_until(at(10_000));
         world.speak(1, 60);
         world.playback(1, Playback::Paused { played: Span::ZERO });
@@ -234,6 +238,16 @@ fn a_member_whose_next_chunk_would_be_late_goes_urgent_instead_of_into_the_batch
     let row = rows(&averted)[0];
     assert!(row.slack >= ms(100), "not urgent by itself");
     assert!(world.chunks(1).iter().all(|chunk| !chunk.late));
+}
+
+#[test]
+fn a_member_goes_urgent_when_one_urgent_call_after_the_batch_could_not_save_its_next_chunk() {
+    let urgent = CostTable::linear(200_000, 0, 0, 16, 1024);
+    let mut profile = slow_background(390, 0).with_cost(Stage::Codec, Partition::Whole, urgent);
+    profile.codec_lengths = vec![2];
+    // The batch ends at 390 ms and an urgent call at 590; the next chunk is due 160 ms after this one.
+    assert_eq!(lane_with(&profile, 1, ms(429)), Lane::Urgent);
+    assert_eq!(lane_with(&profile, 1, ms(430)), Lane::Background);
 }
 
 #[test]

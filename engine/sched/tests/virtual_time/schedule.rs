@@ -145,6 +145,12 @@ impl Schedule {
         for _ in 0..random.below(10) {
             ops.push((random.below(hurry), later_op(&mut random)));
         }
+        // One urgent call longer than a chunk plays: only then can the chunk after the next be the one
+        // that a background batch makes late. Drawn last, so that the draws before keep their meaning.
+        let slow_urgent = random.one_in(8);
+        let costly = CostTable::linear(140_000, 1_000, 0, 16, 64);
+        let profile =
+            if slow_urgent { profile.with_cost(Stage::Codec, Partition::Whole, costly) } else { profile };
         Self { config, profile, pace_permille, ops }
     }
 

@@ -164,3 +164,26 @@ fn a_context_without_text_ids_holds_nothing() {
     assert_eq!(world.finished(1), Some(FinishReason::Done));
     assert_eq!(world.chunks(1).last().map(|chunk| chunk.position + u64::from(chunk.frames)), Some(20));
 }
+
+#[test]
+fn a_segment_may_follow_one_whose_exact_frames_ended_it_before_its_text() {
+    let mut world = world();
+    world.command(Command::Open {
+        context: id(1),
+        arrival: world.now,
+        tenant: 0,
+        exact_frames: Some(4),
+        voice_encode: None,
+        encode_samples: 0,
+    });
+    world.streamed(1, 0, 6, false, 90);
+    // All four frames exist, and the second chunk is still being made.
+    world.run_until(at(30));
+    assert!(world.chunks(1).iter().map(|chunk| chunk.frames).sum::<u32>() < 4);
+    world.whole(1, 1, 10);
+    world.command(Command::Finish { context: id(1) });
+    world.run_until(at(500));
+    assert_eq!(world.sched.snapshot().counters.ignored, 0);
+    assert_eq!(world.finished(1), Some(FinishReason::Done));
+    assert_eq!(world.chunks(1).iter().map(|chunk| chunk.frames).sum::<u32>(), 4);
+}

@@ -159,7 +159,7 @@ fn downsample_kernel(root: &Object<'_>, keys: &Object<'_>, stack: &StackConfig) 
     let sample_rate = keys.count("sampling_rate")?;
     let stack_rate = sample_rate.div_ceil(stated / DOWNSAMPLE) as f32;
     let frame_rate = keys.number_or("frame_rate", sample_rate as f32 / stated as f32)?;
-    let kernel = 2 * (stack_rate / frame_rate) as usize;
+    let kernel = ((stack_rate / frame_rate) as usize).saturating_mul(2);
     if frame_rate <= 0.0 || !(DOWNSAMPLE..=stated).contains(&kernel) {
         let bound = format!("about {}, the codec's", sample_rate as f32 / stated as f32);
         return Err(keys.out_of_range("frame_rate", frame_rate, bound));

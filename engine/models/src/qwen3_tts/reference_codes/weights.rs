@@ -76,14 +76,14 @@ impl ReferenceCodesWeights {
         let enter = Conv::load(loader, "encoder.encoder.layers.0.conv", plain(1, channels, stack.kernel))?;
         // Layers count in the order they run, activations too.
         let mut number = 1;
-        let mut levels = Vec::with_capacity(stack.strides.len());
+        let mut levels = Vec::new();
         for &stride in &stack.strides {
-            let mut blocks = Vec::with_capacity(stack.residual_layers);
+            let mut blocks = Vec::new();
             let mut dilation = 1;
             for _ in 0..stack.residual_layers {
                 blocks.push(ResidualBlock::load(loader, number, channels, dilation, config)?);
                 number += 1;
-                dilation *= stack.dilation_growth;
+                dilation = stack.dilation_growth.saturating_mul(dilation);
             }
             number += 1;
             let size =

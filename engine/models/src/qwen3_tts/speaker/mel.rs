@@ -31,7 +31,8 @@ impl Mel {
 
     /// Fewest samples that can be mirrored and give so many frames.
     pub(super) const fn samples_min(&self, frames: usize) -> usize {
-        let filled = (self.n_fft + (frames - 1) * self.hop).saturating_sub(2 * self.pad());
+        let spanned = (frames - 1).saturating_mul(self.hop).saturating_add(self.n_fft);
+        let filled = spanned.saturating_sub(2 * self.pad());
         if filled > self.pad() { filled } else { self.pad() + 1 }
     }
 

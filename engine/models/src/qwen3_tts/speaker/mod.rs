@@ -69,12 +69,17 @@ impl SpeakerConfig {
             let bound = "its blocks' sum at the end (the outputs that are aggregated)";
             return Err(keys.out_of_range("enc_channels", format!("{channels:?}"), bound));
         }
+        let mel_dim = keys.count("mel_dim")?;
+        if mel_dim > MEL.bins() {
+            let bound = format!("at most the {} bins of the spectrum", MEL.bins());
+            return Err(keys.out_of_range("mel_dim", mel_dim, bound));
+        }
         let shapes = channels.iter().zip(kernels).zip(dilations);
         let layers = shapes.map(|((&channels, kernel), dilation)| TdnnShape { channels, kernel, dilation });
         Ok(Self {
             enc_dim: keys.count("enc_dim")?,
             sample_rate: keys.count("sample_rate")?,
-            mel_dim: keys.count("mel_dim")?,
+            mel_dim,
             layers: layers.collect(),
             attention_channels: keys.count("enc_attention_channels")?,
             res2net_scale,
