@@ -21,7 +21,7 @@ export class Player extends EventTarget {
   decoderKind;
 
   /** @param {{targetMs?: number}} options jitter buffer: audio held before playback starts or restarts */
-  constructor({ targetMs = 60 } = {}) {
+  constructor({ targetMs = 100 } = {}) {
     super();
     this.targetMs = targetMs;
     this.status = { state: "idle", played: 0, buffered: 0, underruns: 0 };

@@ -48,6 +48,7 @@ pub struct CpuBackend {
     in_flight: Vec<(LaunchId, Lane, Held)>,
     done: VecDeque<Completed>,
     common: Arc<Common>,
+    // Dropped in this order: the others may be waiting for urgent work to end.
     background: LaneThreads,
     lm: LaneThreads,
     urgent: LaneThreads,

@@ -216,7 +216,8 @@ impl Threads {
             if urgent {
                 self.common.gate.open();
             }
-            (self.common.notify)();
+            // The engine's bell must not take the lane down with it.
+            let _ = catch_unwind(AssertUnwindSafe(|| (self.common.notify)()));
         }
     }
 

@@ -151,8 +151,8 @@ mod tests {
                 let (barrier, counter) = (&barrier, &counter);
                 scope.spawn(move || {
                     for turn in 0..200 {
-                        if index == 0 && turn % 50 == 0 {
-                            std::thread::sleep(std::time::Duration::from_millis(2));
+                        while index == 0 && turn % 50 == 0 && barrier.sleepers.load(SeqCst) == 0 {
+                            std::thread::yield_now();
                         }
                         counter.fetch_add(1, SeqCst);
                         barrier.wait();
@@ -170,7 +170,9 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope
                 .spawn(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| barrier.wait())).is_err());
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            while barrier.sleepers.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
             barrier.abandon();
             assert!(waiter.join().unwrap_or(false));
         });

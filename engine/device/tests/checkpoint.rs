@@ -1,5 +1,7 @@
 //! Weight files: whole, sharded, embedded, and broken in every way a copy can break.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 
 use device::{Checkpoint, DeviceError};

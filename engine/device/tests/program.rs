@@ -1,5 +1,7 @@
 //! Programs are checked when they are built, and print as text.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use device::program::{Activation, AttentionShape, ConvShape, Padding, ProgramBuilder, Rows, SampleBound};
 use device::{Catalog, Dtype, Op, PagedSpec, Program, StateSpec, ValueId, WeightForm, WeightId};
 

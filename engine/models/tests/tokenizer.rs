@@ -311,6 +311,7 @@ fn control_tokens_of_a_template_are_obeyed_as_the_library_does() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a cost is measured here, nothing is decided by it")]
 fn the_cost_of_a_text_grows_with_its_length_only() {
     let tokenizer = Arc::new(from_json());
     let cost = |unit: &str, length: usize, delta_chars: usize| {

@@ -18,6 +18,8 @@ pub(crate) struct Speaking {
     pub(crate) segments: BTreeMap<u32, Segment>,
     /// Characters, and samples handed out, so far; the scheduler counts the rest.
     pub(crate) usage: Usage,
+    /// No text follows; the scheduler hears of it once it knows every segment, which waits for the voice.
+    pub(crate) finishing: bool,
     /// The client has been told the end; later outputs are dropped.
     pub(crate) told: bool,
 }

@@ -137,7 +137,14 @@ impl DeviceEngine {
 
     fn handle_message(&mut self, now: Tick, message: Message) {
         match message {
-            Message::Finish { context } => self.sched.handle_command(now, Command::Finish { context }),
+            Message::Finish { context } => {
+                let Some(speaking) = self.contexts.get_mut(&context) else { return };
+                if speaking.voiced() {
+                    self.sched.handle_command(now, Command::Finish { context });
+                } else {
+                    speaking.finishing = true;
+                }
+            }
             Message::Open(opening) => self.handle_open(now, *opening),
             Message::Text { context, segment, ids, characters, over } => {
                 let Some(speaking) = self.contexts.get_mut(&context) else { return };
@@ -172,6 +179,7 @@ impl DeviceEngine {
                 voice,
                 segments: BTreeMap::new(),
                 usage: contract::Usage::default(),
+                finishing: false,
                 told: false,
             },
         );

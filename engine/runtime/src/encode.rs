@@ -6,7 +6,7 @@ use std::sync::Arc;
 use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Stage, Tick};
 use device::{Completed, ExecutableId, Launch};
 use models::{CodecRow, EncodeJob, EncodeWork, StageInputs, VoiceFeatures};
-use sched::{Completion, EncodeKey, LaunchResult};
+use sched::{Command, Completion, EncodeKey, LaunchResult};
 
 use crate::device_engine::DeviceEngine;
 use crate::launching::internal;
@@ -160,9 +160,13 @@ impl DeviceEngine {
 
     fn advance_all(&mut self, now: Tick, context: ContextId) {
         let Some(speaking) = self.contexts.get(&context) else { return };
-        let segments: Vec<u32> = speaking.segments.keys().copied().collect();
+        let (segments, finishing): (Vec<u32>, bool) =
+            (speaking.segments.keys().copied().collect(), speaking.finishing);
         for segment in segments {
             self.advance_segment(now, context, segment);
+        }
+        if finishing {
+            self.sched.handle_command(now, Command::Finish { context });
         }
     }
 }

@@ -142,7 +142,9 @@ mod tests {
     use super::*;
 
     fn packet(sequence: u32, flags: Flags) -> Header {
-        let epoch = Header::decode(&[0x10; 16]).map(|(h, _)| h.epoch).expect("a valid header");
+        let mut first = [0; 16];
+        first[0] = 0x10;
+        let epoch = Header::decode(&first).map(|(header, _)| header.epoch).expect("a valid header");
         let kind = PacketKind::Opus;
         Header { kind, flags, context: 1, sequence, timestamp: 0, duration: 960, epoch }
     }

@@ -79,6 +79,7 @@ pub(super) unsafe fn attend<L: Lanes>(
 }
 
 /// Weighted sums of `VECTORS` vectors of columns, kept in registers over all rows.
+#[expect(clippy::needless_range_loop, reason = "constant bounds keep the sums in registers")]
 #[inline(always)]
 unsafe fn weigh_block<L: Lanes, const VECTORS: usize>(
     runs: &[Run],

@@ -17,8 +17,6 @@ pub(crate) trait Lanes: Copy {
     unsafe fn store(self, to: *mut f32);
     /// Two vectors of bf16 from [`LANES`] words: the first in the lower halves, the second in the upper.
     unsafe fn load_pair(from: *const u32) -> [Self; 2];
-    /// Asks for the cache line at `at`, which may lie anywhere.
-    fn prefetch(at: *const u32);
     /// `self + a * b`.
     fn fma(self, a: Self, b: Self) -> Self;
     fn add(self, other: Self) -> Self;
@@ -72,9 +70,6 @@ impl Lanes for Plain {
             Self(words.map(|word| f32::from_bits(word & 0xFFFF_0000))),
         ]
     }
-
-    #[inline(always)]
-    fn prefetch(_at: *const u32) {}
 
     #[inline(always)]
     fn fma(self, a: Self, b: Self) -> Self {
@@ -143,11 +138,6 @@ mod x86 {
                 let lower = _mm256_slli_epi32::<16>(words);
                 [Self(_mm256_castsi256_ps(lower)), Self(_mm256_castsi256_ps(upper))]
             }
-        }
-
-        #[inline(always)]
-        fn prefetch(at: *const u32) {
-            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast()) }
         }
 
         #[inline(always)]

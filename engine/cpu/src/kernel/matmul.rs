@@ -119,7 +119,9 @@ unsafe fn block<L: Lanes, const HALF: bool>(
     wide
 }
 
-/// `HEIGHT` rows by `WIDE` panels.
+/// `HEIGHT` rows by `WIDE` panels. Loops over the sums have constant bounds: an array indexed by a running
+/// variable would live in memory throughout.
+#[expect(clippy::needless_range_loop, reason = "constant bounds keep the sums in registers")]
 #[inline(always)]
 unsafe fn tile<L: Lanes, const HALF: bool, const HEIGHT: usize, const WIDE: usize>(
     job: &Product,
@@ -138,9 +140,6 @@ unsafe fn tile<L: Lanes, const HALF: bool, const HEIGHT: usize, const WIDE: usiz
         for tap in 0..weight.taps {
             let tap = tap * job.tap_stride;
             for input in 0..weight.inputs {
-                if HEIGHT <= 4 && HEIGHT > 1 {
-                    L::prefetch(b.wrapping_add(depth * width));
-                }
                 // No closure here: one that is not inlined is compiled without the vector instructions.
                 let mut columns = [[L::splat(0.0); 2]; WIDE];
                 for w in 0..WIDE {
@@ -161,7 +160,6 @@ unsafe fn tile<L: Lanes, const HALF: bool, const HEIGHT: usize, const WIDE: usiz
                 b = b.add(width);
             }
         }
-        // Constant bounds: an array indexed by a running variable would live in memory throughout.
         for w in 0..WIDE {
             let first = (panel + w) * PANEL;
             let width = weight.outputs - first;

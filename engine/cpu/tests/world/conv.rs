@@ -1,5 +1,7 @@
 //! Convolutions and encoder ops of the reference.
 
+#![allow(clippy::needless_range_loop, reason = "indices are the formulas' own")]
+
 use device::program::{Op, Padding, Snake};
 use device::{StateId, ValueId};
 

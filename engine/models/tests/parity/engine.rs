@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use contract::{
     Lane, LaunchId, Layout, ModelId, OpenContext, Partition, Sampling, ShapeKey, Stage, Tick, VoiceChoice,
@@ -29,6 +30,8 @@ pub(crate) struct Engine {
     pub(crate) facts: StageFacts,
     executables: BTreeMap<(Stage, u32), ExecutableId>,
     launches: u64,
+    /// Hears of each launch that finished.
+    finished: Receiver<()>,
 }
 
 /// One utterance to make.
@@ -57,12 +60,12 @@ impl Engine {
     pub(crate) fn open(dir: &Path) -> Self {
         let model = models::open(ModelSource::Dir(dir.to_owned()), "test")
             .unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
-        let mut backend = backend();
+        let (mut backend, finished) = backend();
         let (text, facts) = (model.text(), model.facts().clone());
         let capacity =
             Capacity { slots: SLOTS, pages: PAGES, page_len: PAGE_LEN, positions_max: POSITIONS_MAX };
         let placed = model.place(&mut *backend, capacity).expect("the checkpoint fits");
-        Self { backend, placed, text, facts, executables: BTreeMap::new(), launches: 0 }
+        Self { backend, placed, text, facts, executables: BTreeMap::new(), launches: 0, finished }
     }
 
     /// Builds and runs any program once.
@@ -102,7 +105,7 @@ impl Engine {
                 assert_eq!(done.launch, launch);
                 return done.result.unwrap_or_else(|error| panic!("{error}"));
             }
-            std::thread::sleep(std::time::Duration::from_micros(50));
+            self.finished.recv().expect("the backend keeps its end");
         }
     }
 
@@ -346,11 +349,15 @@ pub(crate) fn key(stage: Stage, length: u32) -> ShapeKey {
     ShapeKey { model: ModelId(0), stage, bucket: SLOTS, length, partition: Partition::Whole }
 }
 
-fn backend() -> Box<dyn Backend> {
+fn backend() -> (Box<dyn Backend>, Receiver<()>) {
     let clock = Arc::new(Tick::default);
-    let notify = Arc::new(|| ());
+    let (finish, finished) = std::sync::mpsc::sync_channel(64);
+    // A full channel already wakes the reader.
+    let notify = Arc::new(move || {
+        let _ = finish.try_send(());
+    });
     let mut options = cpu::CpuOptions::new(SLOTS as usize, clock, notify);
     // Values are poisoned between launches, so that nothing is read that was not written.
     options.poison = true;
-    Box::new(cpu::CpuBackend::open(options).unwrap_or_else(|error| panic!("{error}")))
+    (Box::new(cpu::CpuBackend::open(options).unwrap_or_else(|error| panic!("{error}"))), finished)
 }
