@@ -61,6 +61,9 @@ pub(crate) fn open(
         prefill_rows_max: PREFILL_ROWS,
         prefill_tokens_max: PREFILL_TOKENS,
         ttfa_target: options.ttfa_target,
+        // A batch on a CPU costs what its rows cost one by one: waiting for more chunks gains nothing and
+        // spends the slack that a busy machine will need.
+        background_batch: 1,
         ..SchedConfig::default()
     };
     // One slot more than contexts: codec priming has its own.

@@ -22,16 +22,21 @@ impl Sched {
         let context = self.contexts.get(&id)?;
         let prompt_tokens = context.waiting()?.prompt_tokens;
         let predicted = self.predict(self.now, prompt_tokens, Some(id));
+        let running = self.pace.contexts + self.newcomers_beside(Some(id)).count() as u32;
+        // Costs are corrected by launches only: an idle engine that refused on a pessimistic prediction
+        // would never launch again, and so never learn that it was wrong.
+        if running == 0 && predicted != Span::MAX {
+            return None;
+        }
         if predicted > self.first_audio_bound(context, predicted) {
             let hint = predicted - self.config.first_audio_limit;
             let hint = if predicted == Span::MAX { self.soonest_end() } else { hint };
             return Some((RefusalCause::FirstAudio, clamp_retry(hint)));
         }
-        let running = self.pace.contexts + self.newcomers_beside(Some(id)).count() as u32;
         let round = self.round_time(running + 1, self.pace.positions.max(prompt_tokens));
         let real_time =
             self.profile.frame_span.as_micros().saturating_mul(i64::from(self.config.lm_load_max_permille));
-        if running > 0 && round.as_micros().saturating_mul(1_000) > real_time {
+        if round.as_micros().saturating_mul(1_000) > real_time {
             return Some((RefusalCause::Load, clamp_retry(self.soonest_end())));
         }
         None

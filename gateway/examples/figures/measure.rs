@@ -16,6 +16,8 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const SENTENCE: &str = "The harbour was quiet, and the first boats came home before the rain.";
 
+const SHORT: &str = "The harbour was quiet.";
+
 /// Prose of about a minute.
 const PROSE: &str = "The harbour was quiet, and the first boats came home before the rain. \
     A woman in a yellow coat counted them from the wall, as she did every evening. \
@@ -129,7 +131,8 @@ pub(crate) async fn throughput(server: &Server, contexts: usize, length: Duratio
     }))
 }
 
-/// Text in to packet out with an engine that takes no time, over many sessions.
+/// Text in to packet out with an engine that takes no time, over many sessions that talk as people do:
+/// a sentence, heard to its end, and a pause about as long.
 pub(crate) async fn share(server: &Server, sessions: usize, length: Duration) -> Result<Value, Failure> {
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
@@ -147,12 +150,13 @@ pub(crate) async fn share(server: &Server, sessions: usize, length: Duration) ->
                 let utterance = Utterance {
                     decode: false,
                     reports: Some(Duration::from_millis(200)),
-                    ..whole(open, SENTENCE)
+                    hear_out: true,
+                    ..whole(open, SHORT)
                 };
                 let outcome = speak(&mut sender, &mut receiver, &utterance).await?;
                 expect_done(&outcome)?;
                 firsts.extend(outcome.first_packet);
-                tokio::time::sleep(Duration::from_millis(300 + session as u64 % 17 * 20)).await;
+                tokio::time::sleep(Duration::from_millis(1_000 + session as u64 % 17 * 60)).await;
             }
             Ok::<_, Failure>(firsts)
         });

@@ -59,6 +59,9 @@ pub(super) struct SpeakFlags {
 
 pub(super) fn run(flags: &SpeakFlags, embedded: Option<Embedded>) -> Result<(), CommandError> {
     let format = format_of(&flags.out)?;
+    if flags.text.trim().is_empty() {
+        return Err(CommandError::Usage("there is nothing to speak; give a text".to_owned()));
+    }
     let ask = ask(flags)?;
     let clip = flags.reference.as_deref().map(|path| clip(path, flags.reference_text.clone())).transpose()?;
     let config = flags.engine.apply(layers(flags.config.as_deref())?).resolve()?.config()?;

@@ -5,23 +5,30 @@ use device::program::Activation;
 use super::lanes::{LANES, Lanes};
 use super::math;
 
-#[inline(always)]
-fn map<L: Lanes>(values: &mut [f32], f: impl Fn(f32) -> f32) {
-    for value in values {
-        *value = f(*value);
-    }
+/// `value = f(value)` for each. Macros rather than closures here and below: a closure is a function of its
+/// own, and where the compiler does not inline it, it lacks the instruction set of the body around it.
+macro_rules! map {
+    ($values:expr, $f:expr) => {
+        for value in $values {
+            *value = $f(*value);
+        }
+    };
 }
 
 /// Applies `activation` in place.
 #[inline(always)]
 pub(super) fn activate<L: Lanes>(activation: Activation, values: &mut [f32]) {
     match activation {
-        Activation::Elu => map::<L>(values, math::elu::<L>),
-        Activation::GeluErf => map::<L>(values, math::gelu_erf::<L>),
-        Activation::Relu => map::<L>(values, |x| x.max(0.0)),
-        Activation::Sigmoid => map::<L>(values, math::sigmoid::<L>),
-        Activation::Silu => map::<L>(values, math::silu::<L>),
-        Activation::Tanh => map::<L>(values, math::tanh::<L>),
+        Activation::Elu => map!(values, math::elu::<L>),
+        Activation::GeluErf => map!(values, math::gelu_erf::<L>),
+        Activation::Relu => {
+            for value in values {
+                *value = value.max(0.0);
+            }
+        }
+        Activation::Sigmoid => map!(values, math::sigmoid::<L>),
+        Activation::Silu => map!(values, math::silu::<L>),
+        Activation::Tanh => map!(values, math::tanh::<L>),
     }
 }
 
@@ -54,29 +61,36 @@ pub(super) fn snake_in_place<L: Lanes>(values: &mut [f32], alpha: &[f32], invers
     }
 }
 
-/// Sum of `f` over a row: [`LANES`] running sums, folded in a fixed order.
-#[inline(always)]
-fn fold<L: Lanes>(row: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut sums = [0.0; LANES];
-    let chunks = row.chunks_exact(LANES);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for (sum, &x) in sums.iter_mut().zip(chunk) {
-            *sum = f(x, *sum);
+/// Sum over a row, `$sum` becoming `$next` at each `$x`: [`LANES`] running sums, folded in a fixed order.
+macro_rules! fold {
+    ($row:expr, $x:ident, $sum:ident => $next:expr) => {{
+        let mut sums = [0.0; LANES];
+        let chunks = $row.chunks_exact(LANES);
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            for i in 0..LANES {
+                let ($x, $sum) = (chunk[i], sums[i]);
+                sums[i] = $next;
+            }
         }
-    }
-    let mut tail = 0.0;
-    for &x in rest {
-        tail = f(x, tail);
-    }
-    let [a, b, c, d, e, g, h, i] = sums;
-    (((a + e) + (c + h)) + ((b + g) + (d + i))) + tail
+        let mut tail = 0.0;
+        for &$x in rest {
+            let $sum = tail;
+            tail = $next;
+        }
+        total(sums) + tail
+    }};
+}
+
+#[inline(always)]
+fn total([a, b, c, d, e, f, g, h]: [f32; LANES]) -> f32 {
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
 /// `row / rms(row) * weight`, in place.
 #[inline(always)]
 pub(super) fn rms_norm<L: Lanes>(row: &mut [f32], weight: &[f32], eps: f32) {
-    let squares = fold::<L>(row, |x, sum| L::fma1(x, x, sum));
+    let squares = fold!(row, x, sum => L::fma1(x, x, sum));
     let scale = 1.0 / (squares / row.len() as f32 + eps).sqrt();
     for (x, &weight) in row.iter_mut().zip(weight) {
         *x = *x * scale * weight;
@@ -87,8 +101,8 @@ pub(super) fn rms_norm<L: Lanes>(row: &mut [f32], weight: &[f32], eps: f32) {
 #[inline(always)]
 pub(super) fn layer_norm<L: Lanes>(row: &mut [f32], weight: &[f32], bias: &[f32], eps: f32) {
     let count = row.len() as f32;
-    let mean = fold::<L>(row, |x, sum| sum + x) / count;
-    let variance = fold::<L>(row, |x, sum| L::fma1(x - mean, x - mean, sum)) / count;
+    let mean = fold!(row, x, sum => sum + x) / count;
+    let variance = fold!(row, x, sum => L::fma1(x - mean, x - mean, sum)) / count;
     let scale = 1.0 / (variance + eps).sqrt();
     for ((x, &weight), &bias) in row.iter_mut().zip(weight).zip(bias) {
         *x = L::fma1((*x - mean) * scale, weight, bias);
@@ -150,8 +164,7 @@ pub(super) fn distance<L: Lanes>(a: &[f32], b: &[f32]) -> f32 {
             *sum = L::fma1(a - b, a - b, *sum);
         }
     }
-    let [a, b, c, d, e, g, h, i] = sums;
-    (((a + e) + (c + h)) + ((b + g) + (d + i))) + tail
+    total(sums) + tail
 }
 
 /// Rotates the two halves of a head by the angles whose cosines and sines are given.

@@ -140,16 +140,16 @@ unsafe fn tile<L: Lanes, const HALF: bool, const HEIGHT: usize, const WIDE: usiz
         for tap in 0..weight.taps {
             let tap = tap * job.tap_stride;
             for input in 0..weight.inputs {
-                // No closure here: one that is not inlined is compiled without the vector instructions.
-                let mut columns = [[L::splat(0.0); 2]; WIDE];
-                for w in 0..WIDE {
+                // Loaded as one value: an array filled by index would push the sums out of the registers
+                // (measured: 4.9 ms of codec a frame instead of 2.1).
+                let columns: [[L; 2]; WIDE] = std::array::from_fn(|w| {
                     let at = b.add(w * depth * width);
-                    columns[w] = if HALF {
+                    if HALF {
                         L::load_pair(at)
                     } else {
                         [L::load(at.cast()), L::load(at.cast::<f32>().add(LANES))]
-                    };
-                }
+                    }
+                });
                 for r in 0..HEIGHT {
                     let value = L::splat(*a[r].add(tap + input));
                     for w in 0..WIDE {
@@ -165,10 +165,11 @@ unsafe fn tile<L: Lanes, const HALF: bool, const HEIGHT: usize, const WIDE: usiz
             let width = weight.outputs - first;
             let at = row * weight.outputs + first;
             if width >= PANEL {
-                let bias = job.bias.map_or([L::splat(0.0); 2], |bias| {
-                    let bias = bias.as_ptr().add(first);
-                    [L::load(bias), L::load(bias.add(LANES))]
-                });
+                let mut bias = [L::splat(0.0); 2];
+                if let Some(values) = job.bias {
+                    let values = values.as_ptr().add(first);
+                    bias = [L::load(values), L::load(values.add(LANES))];
+                }
                 let mut out = job.out.add(at);
                 if let Some(residual) = job.residual {
                     let mut residual = residual.add(at);

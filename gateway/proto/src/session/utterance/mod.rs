@@ -323,6 +323,8 @@ impl Utterance {
                     self.work.push_front(work);
                 }
             }
+            // The engine ended the context before it heard this: why, says the end that it sends.
+            Err(EngineError::ContextClosed) if work != TextWork::Open && self.engine == EngineState::Open => {}
             Err(error) => {
                 if work == TextWork::Open {
                     self.engine = EngineState::Gone;

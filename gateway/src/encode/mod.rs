@@ -1,17 +1,15 @@
-//! Samples to packets, away from the async workers: one encoder a stream, on a small pool of threads.
-
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+//! Samples to packets: one encoder a stream, run on a small pool of threads away from the async workers.
 
 use bytes::Bytes;
 use codecs::CodecError;
 use codecs::opus::{OpusEncoder, OpusSettings, PacketBatch};
 use codecs::resample::Resampler;
-use tokio::sync::mpsc;
 
-use crate::clock::Clock;
 use crate::config::OpusConfig;
+
+mod pool;
+
+pub(crate) use pool::{EncodePool, Encoded, Job, REPLIES_PER_JOB};
 
 /// Wire form of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,109 +160,6 @@ fn packet_samples(rate_hz: u32) -> usize {
     rate_hz as usize / 50
 }
 
-/// Work for the pool. The encoder travels with it, so that a stream's pieces can never overtake each
-/// other: the next piece can only be given once the encoder has come back.
-pub(crate) struct Job {
-    /// Handed back unchanged.
-    pub(crate) key: u64,
-    pub(crate) encoder: Box<StreamEncoder>,
-    pub(crate) samples: Vec<f32>,
-    pub(crate) finish: bool,
-    pub(crate) reply: mpsc::Sender<Encoded>,
-}
-
-/// What came of a job. A stream's very first packet comes ahead of the rest, without the encoder.
-pub(crate) struct Encoded {
-    pub(crate) key: u64,
-    pub(crate) encoder: Option<Box<StreamEncoder>>,
-    pub(crate) packets: Vec<EncodedPacket>,
-    pub(crate) finished: bool,
-    pub(crate) failed: Option<CodecError>,
-}
-
-/// Replies one job can make: what a reply queue must have room for, for each stream.
-pub(crate) const REPLIES_PER_JOB: usize = 2;
-
-/// Threads that encode.
-#[derive(Debug)]
-pub(crate) struct EncodePool {
-    jobs: SyncSender<Job>,
-    depth: Arc<AtomicUsize>,
-}
-
-impl EncodePool {
-    /// Starts `threads` threads with a queue of `bound` jobs.
-    ///
-    /// # Errors
-    /// When the operating system gives no thread.
-    pub(crate) fn start(threads: usize, bound: usize, clock: Clock) -> std::io::Result<Self> {
-        let (jobs, queue) = sync_channel::<Job>(bound);
-        let queue = Arc::new(Mutex::new(queue));
-        let depth = Arc::new(AtomicUsize::new(0));
-        for index in 0..threads {
-            let (queue, depth) = (Arc::clone(&queue), Arc::clone(&depth));
-            let name = format!("opus-{index}");
-            std::thread::Builder::new().name(name).spawn(move || work(&queue, &depth, clock))?;
-        }
-        Ok(Self { jobs, depth })
-    }
-
-    /// Queues a job.
-    ///
-    /// # Errors
-    /// The job itself when the queue is full; try again later.
-    pub(crate) fn submit(&self, job: Job) -> Result<(), Box<Job>> {
-        self.depth.fetch_add(1, Ordering::Relaxed);
-        self.jobs.try_send(job).map_err(|error| {
-            self.depth.fetch_sub(1, Ordering::Relaxed);
-            match error {
-                TrySendError::Full(job) | TrySendError::Disconnected(job) => Box::new(job),
-            }
-        })
-    }
-}
-
-fn work(queue: &Mutex<Receiver<Job>>, depth: &AtomicUsize, clock: Clock) {
-    loop {
-        // Only the receiver is behind the lock, so a poisoned lock is as good as a whole one.
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = job else { return };
-        let left = depth.fetch_sub(1, Ordering::Relaxed) - 1;
-        let begun = clock.now();
-        let packets = encode(job);
-        let took = clock.now().since(begun).as_micros().max(0);
-        crate::metrics::encoded(packets, std::time::Duration::from_micros(took.unsigned_abs()), left);
-    }
-}
-
-/// Runs one job and counts its packets. A reply that finds no reader is dropped: the session is gone.
-fn encode(job: Job) -> usize {
-    let Job { key, mut encoder, samples, finish, reply } = job;
-    let mut made = 0;
-    let mut packets = Vec::new();
-    let first = if encoder.started { 0 } else { encoder.first_piece().min(samples.len()) };
-    let (head, tail) = samples.split_at(first);
-    let mut outcome = Ok(());
-    if !head.is_empty() {
-        outcome = encoder.push(head, &mut packets);
-        if outcome.is_ok() && !packets.is_empty() && !tail.is_empty() {
-            made += packets.len();
-            let packets = std::mem::take(&mut packets);
-            drop(reply.try_send(Encoded { key, encoder: None, packets, finished: false, failed: None }));
-        }
-    }
-    if outcome.is_ok() && !tail.is_empty() {
-        outcome = encoder.push(tail, &mut packets);
-    }
-    if outcome.is_ok() && finish {
-        outcome = encoder.finish(&mut packets);
-    }
-    made += packets.len();
-    let failed = outcome.err();
-    drop(reply.try_send(Encoded { key, encoder: Some(encoder), packets, finished: finish, failed }));
-    made
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,19 +182,6 @@ mod tests {
             let sound = total_48k(&packets) - encoder.pre_skip_48k();
             assert!(sound.abs_diff(14_928 * 2) <= 3, "{form:?} {wire_hz}: {sound}");
         }
-    }
-
-    #[tokio::test]
-    async fn the_first_packet_comes_ahead_of_the_rest() {
-        let pool = EncodePool::start(1, 4, Clock::start()).expect("a thread");
-        let (reply, mut replies) = mpsc::channel(REPLIES_PER_JOB);
-        let encoder = Box::new(StreamEncoder::new(Form::Opus, 24_000, 24_000, OPUS).expect("valid"));
-        let job = Job { key: 9, encoder, samples: vec![0.0; 3_840], finish: false, reply };
-        assert!(pool.submit(job).is_ok());
-        let first = replies.recv().await.expect("a reply");
-        assert_eq!((first.key, first.packets.len(), first.encoder.is_none()), (9, 1, true));
-        let rest = replies.recv().await.expect("a reply");
-        assert_eq!((rest.packets.len(), rest.encoder.is_some()), (7, true));
     }
 
     #[test]
