@@ -227,16 +227,19 @@ fn check_speech(engine: &mut Engine, case: &Value, fixture: &Fixture) {
     let voice = utterance.voice.clone();
     check_prefill(engine, name, utterance.clone(), fixture);
 
-    let sub_frames = fixture.kept_rows("cp.logits");
-    // Looking at lower heads runs a step several times; two frames tell as much as all.
+    // The committed folder keeps lower heads' logits of some cases only. Looking at them runs a step
+    // several times; two frames tell as much as all.
+    let sub_frames = if fixture.has("cp.logits") { fixture.kept_rows("cp.logits") } else { Vec::new() };
     let sub_frames: Vec<usize> = sub_frames.into_iter().filter(|frame| *frame < 2).collect();
     let observed = Observed::speak(engine, utterance, &sub_frames);
     check_codes(name, &observed.codes, fixture);
     compare(name, fixture, "hidden", &observed.hidden);
     compare(name, fixture, "logits", &observed.logits);
-    let width = fixture.shape("cp.logits")[1..].iter().product::<usize>() * sub_frames.len();
-    let expected = fixture.floats("cp.logits");
-    assert_close(&format!("{name}: cp.logits"), &observed.sub_logits.concat(), &expected[..width], BOUND);
+    if !sub_frames.is_empty() {
+        let width = fixture.shape("cp.logits")[1..].iter().product::<usize>() * sub_frames.len();
+        let expected = &fixture.floats("cp.logits")[..width];
+        assert_close(&format!("{name}: cp.logits"), &observed.sub_logits.concat(), expected, BOUND);
+    }
 
     let start = engine.prime(voice.as_deref(), SLOT);
     let sound = engine.sound(&observed.codes, &[2, 4, 10], SLOT, start);
@@ -308,7 +311,12 @@ pub(crate) fn for_each_case(kind: &str, mut check: impl FnMut(&mut Engine, &Valu
 
 #[test]
 fn every_spoken_case_equals_the_reference() {
-    for_each_case("speech", check_speech);
+    let mut with_lower_heads = 0;
+    for_each_case("speech", |engine, case, fixture| {
+        with_lower_heads += usize::from(fixture.has("cp.logits"));
+        check_speech(engine, case, fixture);
+    });
+    assert!(with_lower_heads >= 10, "only {with_lower_heads} cases hold logits of the lower heads");
 }
 
 #[test]
