@@ -16,7 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/clients"))
 from server import answers, free_port  # noqa: E402
 
-RUNS = 3
+RUNS = int(os.environ.get("VOXLANE_BENCH_RUNS", "3"))
+SENTENCES = os.environ.get("VOXLANE_BENCH_SENTENCES", "8")
 
 
 class Server:
@@ -47,7 +48,7 @@ class Server:
 
 
 def reference_speed():
-    command = [os.environ["REFERENCE_PYTHON"], "tests/parity/speed.py", "--tiny", "config/models/tiny"]
+    command = [os.environ["REFERENCE_PYTHON"], "tests/parity/speed.py", "--tiny", "config/models/tiny", "--sentences", SENTENCES]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
 
 

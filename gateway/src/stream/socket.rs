@@ -133,10 +133,10 @@ impl Socket {
 /// Ends when the socket does, or soon after the drive. After a Close frame it polls on, so that the
 /// library answers it.
 async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Event>) {
-    loop {
+    let unreadable = loop {
         let item = tokio::select! {
             item = stream.next() => item,
-            () = events.closed() => break,
+            () = events.closed() => break false,
         };
         let event = match item {
             Some(Ok(Message::Text(text))) => Event::Text(text),
@@ -147,11 +147,17 @@ async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Event>) {
             Some(Err(error)) => judge(error),
             None => Event::Lost,
         };
-        let last = matches!(event, Event::Closed | Event::Lost | Event::TooBig | Event::Violation);
+        let unreadable = matches!(event, Event::TooBig | Event::Violation);
+        let last = unreadable || matches!(event, Event::Closed | Event::Lost);
         // A drive that has ended wants no more.
         if events.send(event).await.is_err() || last {
-            break;
+            break unreadable;
         }
+    };
+    if unreadable {
+        // The rest of what came stays unread, and closing over it would reset the connection before the
+        // peer has seen the Close: the socket stays open for a while.
+        return tokio::time::sleep(CLOSE_LINGER).await;
     }
     let rest = async { while stream.next().await.is_some_and(|item| item.is_ok()) {} };
     // A peer that goes on talking is left to the writer's end of the socket.

@@ -27,11 +27,14 @@ fn poly<L: Lanes, const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
 #[inline(always)]
 fn exp_parts<L: Lanes>(x: f32) -> (f32, f32) {
     let x = x.clamp(-87.0, 88.0);
-    let n = L::fma1(x, std::f32::consts::LOG2_E, ROUND) - ROUND;
+    let rounded = L::fma1(x, std::f32::consts::LOG2_E, ROUND);
+    let n = rounded - ROUND;
     let r = L::fma1(n, -LN2_LO, L::fma1(n, -LN2_HI, x));
     let tail = poly::<L, 5>(r, [0.5, 1.666_657_6e-1, 4.166_646_3e-2, 8.363_336e-3, 1.393_388_5e-3]);
     let less_one = L::fma1(r * r, tail, r);
-    (f32::from_bits(((n as i32 + 127) << 23) as u32), less_one)
+    // The lowest bits of `rounded` are n itself: shifted into the exponent, they make 2^n.
+    let power = (rounded.to_bits() << 23).wrapping_add(1.0f32.to_bits());
+    (f32::from_bits(power), less_one)
 }
 
 /// `e^x`; at most 88, at least -87.
