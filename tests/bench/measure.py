@@ -49,7 +49,8 @@ class Server:
 
 def reference_speed():
     command = [os.environ["REFERENCE_PYTHON"], "tests/parity/speed.py", "--tiny", "config/models/tiny", "--sentences", SENTENCES]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    return json.loads(printed.strip().splitlines()[-1])  # the package prints a banner of its own first
 
 
 def median(values):
