@@ -61,7 +61,8 @@ fn a_context_whose_first_audio_would_come_too_late_is_refused_at_arrival_with_a_
 fn an_idle_engine_takes_a_context_however_pessimistic_its_predictions_have_become() {
     let config = SchedConfig { first_audio_limit: ms(400), ..SchedConfig::default() };
     let endless = CostTable::linear(900_000, 0, 0, 16, 1024);
-    let mut world = World::new(config, profile().with_cost(Stage::Prefill, Partition::Whole, endless)).watched();
+    let mut world =
+        World::new(config, profile().with_cost(Stage::Prefill, Partition::Whole, endless)).watched();
     world.speak(1, 20);
     world.run_until(at(60_000));
     assert_eq!(refusals(&world), []);

@@ -324,7 +324,8 @@ impl Utterance {
                 }
             }
             // The engine ended the context before it heard this: why, says the end that it sends.
-            Err(EngineError::ContextClosed) if work != TextWork::Open && self.engine == EngineState::Open => {}
+            Err(EngineError::ContextClosed) if work != TextWork::Open && self.engine == EngineState::Open => {
+            }
             Err(error) => {
                 if work == TextWork::Open {
                     self.engine = EngineState::Gone;
