@@ -25,7 +25,7 @@ impl Clock {
 
     #[must_use]
     pub fn now(self) -> Tick {
-        Tick::from_micros(u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX))
+        Tick::after_start(self.origin.elapsed())
     }
 
     /// The tokio instant at which `tick` is reached, at most an hour ahead.

@@ -17,6 +17,7 @@ mod embedded {
     }
 
     pub(crate) const MODEL: Option<gateway::engine::Embedded> = Some(files![
+        "MODEL_CARD.md",
         "config.json",
         "generation_config.json",
         "merges.txt",

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Neg, Sub};
 
-/// A point in time: microseconds since the process's own start. Never goes backwards.
+/// A point in time: microseconds, [`Tick::START`] being the process's own start. Never goes backwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(u64);
 
@@ -17,6 +17,9 @@ pub struct Span(i64);
 
 impl Tick {
     pub const ZERO: Self = Self(0);
+    /// The process's own start. A day after zero, so that times before the start can be told: a
+    /// listener who takes audio faster than it plays heard sample 0 long before it was made.
+    pub const START: Self = Self(86_400_000_000);
     /// Later than everything: the deadline of a listener who has paused.
     pub const NEVER: Self = Self(u64::MAX);
 
@@ -28,6 +31,13 @@ impl Tick {
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000))
+    }
+
+    /// The time `elapsed` after the process's start: what every clock of the process tells.
+    #[must_use]
+    pub fn after_start(elapsed: std::time::Duration) -> Self {
+        let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        Self(Self::START.0.saturating_add(micros))
     }
 
     #[must_use]
@@ -179,6 +189,13 @@ mod tests {
         assert_eq!(slack, Span::MAX);
         assert_eq!(slack + Span::from_millis(100), Span::MAX);
         assert_eq!(Tick::NEVER + Span::from_millis(-7), Tick::NEVER);
+    }
+
+    #[test]
+    fn a_time_an_hour_before_the_process_started_is_an_hour_away() {
+        let now = Tick::after_start(std::time::Duration::from_millis(5));
+        let hour = Span::from_millis(3_600_000);
+        assert_eq!(now.since(now - hour), hour);
     }
 
     #[test]

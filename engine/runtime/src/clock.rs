@@ -11,7 +11,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock whose zero is `start`, so that gateway and engine ticks can be compared.
+    /// A clock that starts at `start`, so that gateway and engine ticks can be compared.
     #[must_use]
     pub(crate) const fn since(start: Instant) -> Self {
         Self { start }
@@ -23,8 +23,7 @@ impl Clock {
         reason = "the engine loop reads time here and hands it on as a Tick"
     )]
     pub(crate) fn now(self) -> Tick {
-        let micros = Instant::now().saturating_duration_since(self.start).as_micros();
-        Tick::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+        Tick::after_start(Instant::now().saturating_duration_since(self.start))
     }
 
     /// How long a thread may park so as to wake at `tick`, at most `longest`.

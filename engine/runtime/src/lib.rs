@@ -39,7 +39,7 @@ pub struct OpenOptions {
     pub cores: Option<Vec<usize>>,
     /// Accept [`contract::OpenContext::exact_frames`].
     pub bench: bool,
-    /// Zero of every [`contract::Tick`], so that the gateway's ticks and the engine's agree.
+    /// [`contract::Tick::START`], so that the gateway's ticks and the engine's agree.
     pub start: Instant,
     /// Bytes of voice features kept.
     pub voice_cache_bytes: usize,

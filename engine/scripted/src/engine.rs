@@ -23,7 +23,7 @@ pub struct Scripted {
 struct Shared {
     state: Mutex<State>,
     wake: Condvar,
-    /// Where [`Tick::ZERO`] lies; the same for everyone in the process.
+    /// Where [`Tick::START`] lies; the same for everyone in the process.
     origin: Instant,
 }
 
@@ -34,7 +34,7 @@ struct State {
 }
 
 impl Scripted {
-    /// Starts the engine's thread. `origin` is where the process's [`Tick::ZERO`] lies.
+    /// Starts the engine's thread. `origin` is where the process's [`Tick::START`] lies.
     ///
     /// # Errors
     /// When the operating system gives no thread.
@@ -129,7 +129,7 @@ impl std::fmt::Debug for Shared {
 
 impl Shared {
     fn now(&self) -> Tick {
-        Tick::from_micros(self.origin.elapsed().as_micros() as u64)
+        Tick::after_start(self.origin.elapsed())
     }
 
     /// A panic while the lock was held leaves the core as it was: still usable.

@@ -337,7 +337,7 @@ fn micros(tick: Tick) -> i64 {
     i64::try_from(tick.as_micros()).unwrap_or(i64::MAX / 4)
 }
 
-/// Times before the process began are its beginning.
+/// Nothing is told of times before zero, a day before the process began.
 fn tick(micros: i64) -> Tick {
     Tick::from_micros(u64::try_from(micros).unwrap_or(0))
 }

@@ -26,7 +26,7 @@ pub(crate) fn start() -> Instant {
 }
 
 pub(crate) fn now() -> Tick {
-    Tick::from_micros(u64::try_from(start().elapsed().as_micros()).unwrap_or(0))
+    Tick::after_start(start().elapsed())
 }
 
 pub(crate) fn options() -> OpenOptions {
