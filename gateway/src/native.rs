@@ -1,10 +1,10 @@
 //! Opens the runtime's engine from the gateway's configuration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use contract::EngineHandle;
-use runtime::{ModelSource, OpenOptions};
+use runtime::{DeviceChoice, ModelSource, OpenOptions, Precision};
 
 use crate::clock::Clock;
 use crate::config::EngineConfig;
@@ -12,6 +12,8 @@ use crate::engine::Embedded;
 
 /// The embedded model's name on the wire.
 const EMBEDDED_NAME: &str = "tts-tiny";
+/// Random weights are the same in every run.
+const RANDOM_SEED: u64 = 1;
 
 /// Loads, places and warms up; the engine speaks when this returns.
 ///
@@ -22,21 +24,108 @@ pub(crate) fn open(
     embedded: Option<Embedded>,
     clock: Clock,
 ) -> Result<Arc<dyn EngineHandle>, String> {
-    let cores = cores(&config.device)?;
-    let (source, name) = match (&config.model, embedded) {
-        (Some(folder), _) => (ModelSource::Dir(folder.clone()), name_of(folder)),
-        (None, Some(files)) => (ModelSource::Embedded(files), EMBEDDED_NAME.to_owned()),
-        (None, None) => {
+    let (source, name) = match (&config.random_weights, &config.model, embedded) {
+        (Some(shape), ..) => (random(shape)?, format!("tts-{shape}")),
+        (None, Some(folder), _) => (ModelSource::Dir(folder.clone()), name_of(folder)),
+        (None, None, Some(files)) => (ModelSource::Embedded(files), EMBEDDED_NAME.to_owned()),
+        (None, None, None) => {
             return Err("this binary holds no model; name a checkpoint's folder with --model".to_owned());
         }
     };
     let options = OpenOptions {
         contexts_max: config.contexts_max,
-        cores,
         bench: config.bench,
         ..OpenOptions::new(source, name, clock.origin())
     };
-    runtime::open(options).map_err(|error| error.to_string())
+    let open =
+        |device| runtime::open(OpenOptions { device, ..options.clone() }).map_err(|error| error.to_string());
+    if config.device != "auto" {
+        return open(device(config)?);
+    }
+    if runtime::has_cuda_driver() {
+        match open(cuda(config, 0)?) {
+            Ok(engine) => return Ok(engine),
+            Err(error) => tracing::warn!(error, "the GPU cannot be used; going on with the CPU"),
+        }
+    }
+    open(DeviceChoice::Cpu { cores: None })
+}
+
+/// A published shape: its configs, the embedded model's tokenizer, weights from a seed.
+fn random(shape: &str) -> Result<ModelSource, String> {
+    macro_rules! files {
+        ($shape:literal) => {
+            &[
+                (
+                    "config.json",
+                    include_bytes!(concat!("../../config/models/shapes/", $shape, "/config.json")),
+                ),
+                (
+                    "generation_config.json",
+                    include_bytes!(concat!("../../config/models/shapes/", $shape, "/generation_config.json")),
+                ),
+                (
+                    "speech_tokenizer/config.json",
+                    include_bytes!(concat!(
+                        "../../config/models/shapes/",
+                        $shape,
+                        "/speech_tokenizer/config.json"
+                    )),
+                ),
+                ("tokenizer.json", include_bytes!("../../config/models/tiny/tokenizer.json")),
+                ("tokenizer_config.json", include_bytes!("../../config/models/tiny/tokenizer_config.json")),
+            ]
+        };
+    }
+    let files: Embedded = match shape {
+        "qwen3-tts-1.7b" => files!("qwen3-tts-1.7b"),
+        "qwen3-tts-0.6b" => files!("qwen3-tts-0.6b"),
+        other => {
+            return Err(format!(
+                "random weights {other:?} are unknown; use qwen3-tts-1.7b or qwen3-tts-0.6b"
+            ));
+        }
+    };
+    Ok(ModelSource::Random { files, seed: RANDOM_SEED })
+}
+
+/// A device by name: `cpu`, `cpu:0,2` (only those cores), `cuda:0`.
+fn device(config: &EngineConfig) -> Result<DeviceChoice, String> {
+    let name = config.device.as_str();
+    if let Some(ordinal) = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()) {
+        return cuda(config, ordinal);
+    }
+    let cores = match name.strip_prefix("cpu:") {
+        Some(list) => list.split(',').map(|core| core.trim().parse().ok()).collect::<Option<Vec<usize>>>(),
+        None => None,
+    };
+    if cores.is_none() && name != "cpu" {
+        return Err(format!(
+            "device {name:?} is not known; use auto, cpu, cpu:0,1 for chosen cores, or cuda:0"
+        ));
+    }
+    Ok(DeviceChoice::Cpu { cores })
+}
+
+fn cuda(config: &EngineConfig, ordinal: u32) -> Result<DeviceChoice, String> {
+    let precision = match config.precision.as_str() {
+        "bf16" => Precision::Bf16,
+        "f32" => Precision::F32,
+        other => return Err(format!("engine.precision {other:?} is unknown; use bf16 or f32")),
+    };
+    Ok(DeviceChoice::Cuda {
+        ordinal,
+        precision,
+        background_sms: config.background_sms,
+        kernels: kernel_cache(),
+    })
+}
+
+/// Where compiled kernels are kept: `XDG_CACHE_HOME`, else `~/.cache`.
+fn kernel_cache() -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let base = base.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    base.filter(|base| base.is_absolute()).map(|base| base.join("voxlane/kernels"))
 }
 
 /// The wire name of a checkpoint in `folder`: `tts-` and the folder's own name in lower case.
@@ -47,33 +136,21 @@ pub(crate) fn name_of(folder: &Path) -> String {
     if name.starts_with("tts-") { name } else { format!("tts-{name}") }
 }
 
-/// `auto` and `cpu` take every core this process may run on, `cpu:0,2` only those.
-fn cores(device: &str) -> Result<Option<Vec<usize>>, String> {
-    match device {
-        "auto" | "cpu" => Ok(None),
-        other => {
-            let listed = other.strip_prefix("cpu:").and_then(|list| {
-                list.split(',').map(|core| core.trim().parse().ok()).collect::<Option<Vec<usize>>>()
-            });
-            listed.map(Some).ok_or_else(|| {
-                format!(
-                    "device {other:?} is not known to this build; use auto, cpu, or cpu:0,1 for chosen cores"
-                )
-            })
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn devices_name_all_cores_or_chosen_ones_or_are_refused() {
-        assert_eq!(cores("auto"), Ok(None));
-        assert_eq!(cores("cpu:0, 2"), Ok(Some(vec![0, 2])));
-        assert!(cores("cpu:one").is_err());
-        assert!(cores("cuda:0").is_err_and(|error| error.contains("cpu")));
+        let named = |name: &str| {
+            let defaults = crate::config::Config::defaults().expect("the defaults are valid").engine;
+            device(&EngineConfig { device: name.to_owned(), ..defaults })
+        };
+        assert_eq!(named("cpu"), Ok(DeviceChoice::Cpu { cores: None }));
+        assert_eq!(named("cpu:0, 2"), Ok(DeviceChoice::Cpu { cores: Some(vec![0, 2]) }));
+        assert!(matches!(named("cuda:1"), Ok(DeviceChoice::Cuda { ordinal: 1, .. })));
+        assert!(named("cpu:one").is_err());
+        assert!(named("tpu").is_err_and(|error| error.contains("cuda:0")));
     }
 
     #[test]

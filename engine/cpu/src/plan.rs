@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use device::layout::{Block, pack};
 use device::program::{Op, Padding, Program, Role, Rows, ValueId};
 use device::{Catalog, WeightId};
 
@@ -53,14 +54,6 @@ pub(crate) struct Plan {
     pub(crate) words: usize,
 }
 
-/// A block of memory alive from op to op, both included.
-struct Block {
-    from: usize,
-    to: usize,
-    words: usize,
-    offset: usize,
-}
-
 impl Plan {
     /// `program` has been checked.
     pub(crate) fn new(program: &Program, catalog: &Catalog, bounds: Bounds) -> Self {
@@ -100,15 +93,15 @@ impl Plan {
             }
             let batch = if local { 1 } else { bounds.batch };
             let words = rows(value.rows, batch, bounds.tokens) * value.cols;
-            blocks.push(Block { from, to, words, offset: 0 });
+            blocks.push(Block::new(from, to, words));
             owners.push((index, local));
         }
         for (index, op) in program.ops.iter().enumerate() {
             let batch = if stretches[stretch_of(index)].wide { 1 } else { bounds.batch };
             let words = temp_words(program, catalog, op, Bounds { batch, ..bounds });
-            blocks.push(Block { from: index, to: index, words, offset: 0 });
+            blocks.push(Block::new(index, index, words));
         }
-        let words = pack(&mut blocks);
+        let words = pack(&mut blocks, LINE);
         for (&(value, local), block) in owners.iter().zip(&blocks) {
             places[value] = if local { Place::Local(block.offset) } else { Place::Whole(block.offset) };
         }
@@ -145,39 +138,6 @@ fn stretches(program: &Program) -> Vec<Stretch> {
         }
     }
     list
-}
-
-/// Gives every block an offset so that blocks alive together do not overlap; returns the words needed.
-/// Largest first, each at the lowest place that is free for its whole life.
-fn pack(blocks: &mut [Block]) -> usize {
-    let mut order: Vec<usize> = (0..blocks.len()).collect();
-    order.sort_by_key(|&i| (std::cmp::Reverse(blocks[i].words), blocks[i].from, i));
-    let mut placed: Vec<usize> = Vec::new();
-    let mut total = 0;
-    for index in order {
-        let words = blocks[index].words.next_multiple_of(LINE);
-        if words == 0 {
-            continue;
-        }
-        let mut taken: Vec<(usize, usize)> = placed
-            .iter()
-            .map(|&p| &blocks[p])
-            .filter(|p| p.from <= blocks[index].to && blocks[index].from <= p.to)
-            .map(|p| (p.offset, p.offset + p.words.next_multiple_of(LINE)))
-            .collect();
-        taken.sort_unstable();
-        let mut offset = 0;
-        for (start, end) in taken {
-            if start >= offset + words {
-                break;
-            }
-            offset = offset.max(end);
-        }
-        blocks[index].offset = offset;
-        total = total.max(offset + words);
-        placed.push(index);
-    }
-    total
 }
 
 /// Working memory of one op. Parts inside it are laid out by the op itself, each on its own cache line.

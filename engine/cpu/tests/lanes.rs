@@ -6,7 +6,7 @@ mod world;
 
 use contract::{Lane, LaunchId, Partition};
 use device::program::{Op, Program, ProgramBuilder, Rows};
-use device::{Backend, Dtype, ExecutableId, HostTensor, WeightForm, WeightId};
+use device::{Dtype, ExecutableId, HostTensor, WeightForm, WeightId};
 use world::{Run, World, f32s, fresh, i32s};
 
 const WIDTH: usize = 128;

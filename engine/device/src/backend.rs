@@ -160,6 +160,11 @@ pub trait Backend {
     /// A lost device.
     fn read_state(&mut self, state: StateId, slot: u32) -> Result<HostTensor, DeviceError>;
 
+    /// Whether a launch costs what its bucket costs (recorded shapes), rather than what its live rows do.
+    fn costs_by_bucket(&self) -> bool {
+        false
+    }
+
     /// For people and traces: which processor, which cores or SMs each partition owns.
     fn describe(&self) -> String;
 }

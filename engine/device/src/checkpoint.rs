@@ -30,6 +30,8 @@ pub struct Checkpoint {
     label: PathBuf,
     sources: Vec<Source>,
     tensors: BTreeMap<String, TensorInfo>,
+    /// Set for a checkpoint without files, whose values come from a seed.
+    seed: Option<u64>,
 }
 
 /// Where one tensor lies.
@@ -103,7 +105,25 @@ impl Checkpoint {
                 }
             }
         }
-        Ok(Self { label, sources, tensors })
+        Ok(Self { label, sources, tensors, seed: None })
+    }
+
+    /// A checkpoint of any tensor one asks for, its values drawn from `seed` and the tensor's name: for
+    /// measuring sizes nobody has downloaded.
+    #[must_use]
+    pub fn random(seed: u64) -> Self {
+        Self {
+            label: PathBuf::from("random weights"),
+            sources: Vec::new(),
+            tensors: BTreeMap::new(),
+            seed: Some(seed),
+        }
+    }
+
+    /// Whether values are drawn rather than read.
+    #[must_use]
+    pub const fn is_random(&self) -> bool {
+        self.seed.is_some()
     }
 
     /// Names in order.
@@ -162,6 +182,9 @@ impl Checkpoint {
     /// # Errors
     /// As [`Checkpoint::tensor`], or another shape.
     pub fn expect_shape(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, DeviceError> {
+        if let Some(seed) = self.seed {
+            return Ok(random_values(seed, name, shape));
+        }
         let found = self.shape(name)?;
         if found != shape {
             return Err(DeviceError::BadTensor {
@@ -316,4 +339,31 @@ fn widen(stored: Stored, bytes: &[u8], values: &mut Vec<f32>) {
         }
         _ => values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))),
     }
+}
+
+/// Values a trained tensor of this name and shape might have, so far as sizes and scales go: matrices keep
+/// the scale of what they multiply, norms pass, biases and the logs of snakes are nothing.
+fn random_values(seed: u64, name: &str, shape: &[usize]) -> Vec<f32> {
+    let count = shape.iter().product();
+    if shape.len() == 1 {
+        let value = match name.rsplit('.').next() {
+            Some("bias" | "alpha" | "beta") => 0.0,
+            Some("gamma" | "scale") => 0.1,
+            _ => 1.0,
+        };
+        return vec![value; count];
+    }
+    let fan_in: usize = shape[1..].iter().product();
+    let scale = (3.0 / fan_in.max(1) as f32).sqrt();
+    // FNV-1a of the name: tensors differ, and none depends on the order they are asked for.
+    let named = name.bytes().fold(0xCBF2_9CE4_8422_2325 ^ seed, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    let value = |place: usize| {
+        let mut x = named.wrapping_add((place as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        scale * (((x >> 40) as f32) * (2.0 / 16_777_216.0) - 1.0)
+    };
+    (0..count).map(value).collect()
 }

@@ -10,6 +10,7 @@ mod backend;
 mod catalog;
 mod checkpoint;
 mod error;
+pub mod layout;
 pub mod program;
 pub mod sampling;
 

@@ -16,6 +16,11 @@ pub enum ModelSource {
     Dir(PathBuf),
     /// Path within the folder, with `/`, and contents.
     Embedded(&'static [(&'static str, &'static [u8])]),
+    /// Configs and tokenizer as in [`ModelSource::Embedded`], weights drawn from a seed.
+    Random {
+        files: &'static [(&'static str, &'static [u8])],
+        seed: u64,
+    },
 }
 
 impl ModelSource {
@@ -36,7 +41,7 @@ impl ModelSource {
                 }
                 std::fs::read(&path).map(Cow::Owned).map_err(|error| unreadable(error.to_string()))
             }
-            Self::Embedded(files) => files
+            Self::Embedded(files) | Self::Random { files, .. } => files
                 .iter()
                 .find(|(path, _)| *path == name)
                 .map(|(_, bytes)| Cow::Borrowed(*bytes))
@@ -48,7 +53,7 @@ impl ModelSource {
     pub fn has(&self, name: &str) -> bool {
         match self {
             Self::Dir(folder) => folder.join(name).is_file(),
-            Self::Embedded(files) => files.iter().any(|(path, _)| *path == name),
+            Self::Embedded(files) | Self::Random { files, .. } => files.iter().any(|(path, _)| *path == name),
         }
     }
 
@@ -59,6 +64,7 @@ impl ModelSource {
     pub fn weights(&self, folder: &str) -> Result<Checkpoint, ModelError> {
         match self {
             Self::Dir(root) => Ok(Checkpoint::open(&root.join(folder))?),
+            Self::Random { seed, .. } => Ok(Checkpoint::random(*seed)),
             Self::Embedded(_) => {
                 let name = if folder.is_empty() {
                     "model.safetensors".to_owned()
@@ -75,7 +81,7 @@ impl ModelSource {
     pub fn label(&self, name: &str) -> String {
         match self {
             Self::Dir(folder) => folder.join(Path::new(name)).display().to_string(),
-            Self::Embedded(_) => format!("embedded {name}"),
+            Self::Embedded(_) | Self::Random { .. } => format!("embedded {name}"),
         }
     }
 }

@@ -19,13 +19,24 @@ mod shared;
 mod voices;
 mod warm;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use contract::{EngineHandle, Span};
 
+pub use cuda::{Precision, is_present as has_cuda_driver};
 pub use models::{Inspection, ModelSource, Part};
 pub use sched::SchedConfig;
+
+/// The processor an engine runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// `cores` the engine may use; `None` takes all this process may run on.
+    Cpu { cores: Option<Vec<usize>> },
+    /// One CUDA device. `kernels` is a folder for compiled kernels.
+    Cuda { ordinal: u32, precision: Precision, background_sms: u32, kernels: Option<PathBuf> },
+}
 
 /// What to open, and how.
 #[derive(Clone, Debug)]
@@ -35,8 +46,7 @@ pub struct OpenOptions {
     pub name: String,
     /// Contexts that may hold device state at once.
     pub contexts_max: u32,
-    /// Cores the engine may use; `None` takes all this process may run on.
-    pub cores: Option<Vec<usize>>,
+    pub device: DeviceChoice,
     /// Accept [`contract::OpenContext::exact_frames`].
     pub bench: bool,
     /// [`contract::Tick::START`], so that the gateway's ticks and the engine's agree.
@@ -55,7 +65,7 @@ impl OpenOptions {
             source,
             name,
             contexts_max: 32,
-            cores: None,
+            device: DeviceChoice::Cpu { cores: None },
             bench: false,
             start,
             voice_cache_bytes: 64 << 20,

@@ -12,6 +12,7 @@ use contract::{
     VoiceChoice,
 };
 use cpu::{CpuBackend, CpuOptions};
+use cuda::{CudaBackend, CudaOptions};
 use device::{Backend, Completed, ExecutableId, Launch};
 use models::{
     Capacity, CodecRow, DecodeRow, EncodeWork, Model, NextText, PlacedModel, PrefillRow, Prompt, RowSampling,
@@ -25,7 +26,7 @@ use crate::executables::{Buckets, Executables};
 use crate::launching::Flights;
 use crate::shared::Shared;
 use crate::voices::VoiceCache;
-use crate::{OpenError, OpenOptions};
+use crate::{DeviceChoice, OpenError, OpenOptions};
 
 /// Key/value positions of a page.
 const PAGE_POSITIONS: u32 = 64;
@@ -33,10 +34,26 @@ const PAGE_POSITIONS: u32 = 64;
 const PAGES_PER_CONTEXT: u32 = 8;
 /// Positions one segment may take.
 const POSITIONS_MAX: u32 = 2_048;
-/// Chunks in one codec batch: the urgent lane's bound, and enough for a CPU, where a batch saves little.
-const CODEC_ROWS: u32 = 8;
-const PREFILL_ROWS: u32 = 8;
-const PREFILL_TOKENS: u32 = 512;
+/// Most rows of each stage, and chunks a background batch waits for.
+#[derive(Clone, Copy)]
+struct Batches {
+    codec: u32,
+    prefill: u32,
+    prefill_tokens: u32,
+    background: u32,
+}
+
+impl Batches {
+    const fn of(device: &DeviceChoice) -> Self {
+        match device {
+            // The urgent lane's bound, and enough for a CPU, where a batch costs what its rows cost one by one:
+            // waiting for more chunks gains nothing and spends the slack that a busy machine will need.
+            DeviceChoice::Cpu { .. } => Self { codec: 8, prefill: 8, prefill_tokens: 512, background: 1 },
+            DeviceChoice::Cuda { .. } => Self { codec: 64, prefill: 32, prefill_tokens: 1024, background: 8 },
+        }
+    }
+}
+
 /// Contexts that may be open for each one that may run.
 const OPEN_PER_RUNNING: u32 = 8;
 /// Position at which a decode step is measured: a short prompt and half of an average utterance.
@@ -53,17 +70,17 @@ pub(crate) fn open(
 ) -> Result<(DeviceEngine, EngineInfo, usize), OpenError> {
     let facts = model.facts().clone();
     let text = model.text();
+    let mut batches = Batches::of(&options.device);
+    batches.codec = batches.codec.min(options.contexts_max.max(1));
     let config = SchedConfig {
         slots: options.contexts_max,
         open_max: options.contexts_max.saturating_mul(OPEN_PER_RUNNING),
         pages: options.contexts_max.saturating_mul(PAGES_PER_CONTEXT).max(POSITIONS_MAX / PAGE_POSITIONS),
         page_positions: PAGE_POSITIONS,
-        prefill_rows_max: PREFILL_ROWS,
-        prefill_tokens_max: PREFILL_TOKENS,
+        prefill_rows_max: batches.prefill,
+        prefill_tokens_max: batches.prefill_tokens,
         ttfa_target: options.ttfa_target,
-        // A batch on a CPU costs what its rows cost one by one: waiting for more chunks gains nothing and
-        // spends the slack that a busy machine will need.
-        background_batch: 1,
+        background_batch: batches.background,
         ..SchedConfig::default()
     };
     // One slot more than contexts: codec priming has its own.
@@ -74,7 +91,7 @@ pub(crate) fn open(
         page_len: PAGE_POSITIONS,
         positions_max: POSITIONS_MAX.min(facts.positions_max),
     };
-    let mut backend = cpu_backend(&options, capacity, clock, shared)?;
+    let mut backend = open_backend(&options, capacity, clock, shared)?;
     let mut info =
         describe(model.as_ref(), backend.describe(), options.contexts_max, config.open_max, config.lm_lead);
     info.limits.open_max = config.open_max;
@@ -83,9 +100,9 @@ pub(crate) fn open(
     let placed = model.place(backend.as_mut(), capacity)?;
     let buckets = Buckets {
         decode: config.slots,
-        prefill: PREFILL_ROWS,
-        prefill_tokens: PREFILL_TOKENS.max(capacity.positions_max),
-        codec: CODEC_ROWS,
+        prefill: batches.prefill,
+        prefill_tokens: batches.prefill_tokens.max(capacity.positions_max),
+        codec: batches.codec,
     };
     let executables = Executables::build(backend.as_mut(), placed.as_ref(), &facts.codec_lengths, buckets)?;
     let mut warming = Warming {
@@ -96,6 +113,7 @@ pub(crate) fn open(
         executables,
         facts: facts.clone(),
         priming_slot,
+        codec_rows: batches.codec,
         next: 0,
     };
     let cache = warming.encode_voices(text.as_ref(), &info, voices, options.voice_cache_bytes)?;
@@ -121,26 +139,34 @@ pub(crate) fn open(
     Ok((engine, info, config.open_max as usize))
 }
 
-fn cpu_backend(
+fn open_backend(
     options: &OpenOptions,
     capacity: Capacity,
     clock: Clock,
     shared: &Arc<Shared>,
 ) -> Result<Box<dyn Backend>, OpenError> {
     let waker = Arc::downgrade(shared);
-    let backend = CpuBackend::open(CpuOptions {
-        cores: options.cores.clone(),
-        lm_cores: None,
-        slots: capacity.slots as usize,
-        poison: false,
-        clock: Arc::new(move || clock.now()),
-        notify: Arc::new(move || {
-            if let Some(shared) = waker.upgrade() {
-                shared.mailbox.knock();
-            }
-        }),
-    })?;
-    Ok(Box::new(backend))
+    let slots = capacity.slots as usize;
+    let clock = Arc::new(move || clock.now());
+    let notify = Arc::new(move || {
+        if let Some(shared) = waker.upgrade() {
+            shared.mailbox.knock();
+        }
+    });
+    Ok(match &options.device {
+        DeviceChoice::Cpu { cores } => {
+            let mut cpu = CpuOptions::new(slots, clock, notify);
+            cpu.cores.clone_from(cores);
+            Box::new(CpuBackend::open(cpu)?)
+        }
+        DeviceChoice::Cuda { ordinal, precision, background_sms, kernels } => {
+            let mut cuda = CudaOptions::new(*ordinal, slots, clock, notify);
+            cuda.precision = *precision;
+            cuda.background_sms = *background_sms;
+            cuda.kernel_cache.clone_from(kernels);
+            Box::new(CudaBackend::open(cuda)?)
+        }
+    })
 }
 
 struct Warming<'a> {
@@ -151,6 +177,7 @@ struct Warming<'a> {
     executables: Executables,
     facts: StageFacts,
     priming_slot: u32,
+    codec_rows: u32,
     next: u64,
 }
 
@@ -216,7 +243,12 @@ impl Warming<'_> {
         let prompt = self.model.prompt(&plan, voice, &ids, true).map_err(OpenError::Warming)?;
 
         let prefill = self.measure_prefill(&plan, &prompt)?;
-        let rows: Vec<u32> = [1, 4].into_iter().filter(|rows| *rows <= slots).collect();
+        // Recorded shapes are measured one by one; elsewhere a step grows by what a row costs.
+        let rows: Vec<u32> = if self.backend.costs_by_bucket() {
+            powers_of_two(slots)
+        } else {
+            [1, 4].into_iter().filter(|rows| *rows <= slots).collect()
+        };
         let mut decode = Vec::new();
         for &count in &rows {
             decode.push(self.measure_decode(&plan, count)?);
@@ -224,7 +256,7 @@ impl Warming<'_> {
         let decode = CostTable::new(rows, vec![MEASURED_POSITION], decode)?;
         let frame_span = Span::of_samples(u64::from(self.facts.samples_per_frame), self.facts.sample_rate);
         let buckets = powers_of_two(slots);
-        let codec_buckets = powers_of_two(CODEC_ROWS);
+        let codec_buckets = powers_of_two(self.codec_rows);
         let mut profile = Profile::new(frame_span, buckets, codec_buckets, self.facts.codec_lengths.clone())
             .with_cost(Stage::Decode, Partition::Lm, decode)
             .with_cost(Stage::Prefill, Partition::Whole, prefill.clone())
@@ -290,23 +322,30 @@ impl Warming<'_> {
         self.measure(Lane::Lm, executable, || self_inputs(|model| model.decode_inputs(&rows)))
     }
 
-    /// One row at each length; a CPU's batch costs what its rows cost one after the other, and what that
-    /// leaves wrong the scheduler corrects from its first launches on.
+    /// Every recorded bucket at each length. Where live rows count, one row at each: a batch costs what its rows
+    /// cost one after the other, and what that leaves wrong the scheduler corrects from its first launches on.
     fn measure_codec(&mut self, partition: Partition) -> Result<CostTable, OpenError> {
         let lane = if partition == Partition::Whole { Lane::Urgent } else { Lane::Background };
         let lengths = self.facts.codec_lengths.clone();
+        let by_bucket = self.backend.costs_by_bucket();
+        let measured = if by_bucket { powers_of_two(self.codec_rows) } else { vec![1] };
         let mut micros = Vec::new();
-        for &length in &lengths {
-            let codes = vec![0; (length * self.facts.code_groups) as usize];
-            let row = CodecRow { slot: 0, start: 0, codes: &codes };
-            let executable = self.built(Stage::Codec, length, partition)?;
-            micros.push(
-                self.measure(lane, executable, || self_inputs(|model| model.codec_inputs(&[row], length)))?,
-            );
+        for &count in &measured {
+            for &length in &lengths {
+                let codes = vec![0; (length * self.facts.code_groups) as usize];
+                let rows: Vec<_> =
+                    (0..count).map(|slot| CodecRow { slot, start: 0, codes: &codes }).collect();
+                let executable = self.built(Stage::Codec, length, partition)?;
+                let inputs = || self_inputs(|model| model.codec_inputs(&rows, length));
+                micros.push(self.measure(lane, executable, inputs)?);
+            }
         }
-        let all_rows: Vec<u32> = micros.iter().map(|one: &u32| one.saturating_mul(CODEC_ROWS)).collect();
+        if by_bucket {
+            return Ok(CostTable::new(measured, lengths, micros)?);
+        }
+        let all_rows: Vec<u32> = micros.iter().map(|one| one.saturating_mul(self.codec_rows)).collect();
         micros.extend(all_rows);
-        Ok(CostTable::new(vec![1, CODEC_ROWS], lengths, micros)?)
+        Ok(CostTable::new(vec![1, self.codec_rows], lengths, micros)?)
     }
 
     /// Runs a launch once to touch its memory and once to measure it.

@@ -65,8 +65,11 @@ struct EngineFlags {
     #[arg(long, value_name = "DIR")]
     model: Option<String>,
     /// Processor the model runs on [default: auto]
-    #[arg(long, value_name = "auto|cpu|cpu:0,1")]
+    #[arg(long, value_name = "auto|cpu|cpu:0,1|cuda:0")]
     device: Option<String>,
+    /// Published shapes with weights drawn from a seed, for measuring
+    #[arg(long, value_name = "qwen3-tts-1.7b|qwen3-tts-0.6b")]
+    random_weights: Option<String>,
     /// Which engine speaks: native, or scripted:FILE for a tone generator that obeys a script
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
@@ -139,6 +142,7 @@ impl EngineFlags {
         let flags = [
             ("--model", "engine.model", self.model.clone()),
             ("--device", "engine.device", self.device.clone()),
+            ("--random-weights", "engine.random_weights", self.random_weights.clone()),
             ("--engine", "engine.kind", self.engine.clone()),
             ("--max-contexts", "engine.contexts_max", self.max_contexts.map(|n| n.to_string())),
         ];

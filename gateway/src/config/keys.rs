@@ -90,9 +90,27 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "engine.device",
-        Kind::Text("auto, cpu, or cpu:0,1 for chosen cores"),
+        Kind::Text("auto, cpu, cpu:0,1 for chosen cores, or cuda:0"),
         "auto",
         "Processor the model runs on",
+    ),
+    key(
+        "engine.precision",
+        Kind::Text("bf16 or f32"),
+        "bf16",
+        "How a GPU keeps weights and multiplies; a CPU always works in f32",
+    ),
+    key(
+        "engine.background_sms",
+        count(0, 1_024, "SMs"),
+        "32",
+        "SMs of a GPU that only decode chunks with slack; 0 leaves all lanes the whole GPU",
+    ),
+    key(
+        "engine.random_weights",
+        Kind::Text("qwen3-tts-1.7b or qwen3-tts-0.6b; empty loads a checkpoint"),
+        "",
+        "Published shapes with weights drawn from a seed, for measuring",
     ),
     key("engine.contexts_max", count(1, 4_096, "contexts"), "32", "Contexts that run at once in the engine"),
     key("engine.bench", Kind::Bool, "false", "Let requests set an exact number of frames, for measuring"),

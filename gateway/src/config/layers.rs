@@ -116,7 +116,7 @@ impl Resolved {
             Some(("scripted", file)) if !file.is_empty() => EngineKind::Scripted(Some(file.into())),
             _ => return Err(self.refuse("engine.kind")),
         };
-        let model = self.text("engine.model");
+        let (model, random) = (self.text("engine.model"), self.text("engine.random_weights"));
         Ok(Config {
             server: ServerConfig {
                 listen: self.address("server.listen")?,
@@ -134,6 +134,9 @@ impl Resolved {
                 kind,
                 model: (!model.is_empty()).then(|| PathBuf::from(model)),
                 device: self.text("engine.device").to_owned(),
+                precision: self.text("engine.precision").to_owned(),
+                background_sms: self.count("engine.background_sms") as u32,
+                random_weights: (!random.is_empty()).then(|| random.to_owned()),
                 contexts_max: self.count("engine.contexts_max") as u32,
                 bench: self.bool("engine.bench"),
             },

@@ -44,6 +44,11 @@ pub struct EngineConfig {
     /// Folder of the checkpoint; `None` takes the embedded model.
     pub model: Option<PathBuf>,
     pub device: String,
+    /// `bf16` or `f32`, on a GPU.
+    pub precision: String,
+    pub background_sms: u32,
+    /// A published shape to fill with random weights.
+    pub random_weights: Option<String>,
     pub contexts_max: u32,
     /// Requests may set the exact number of frames.
     pub bench: bool,

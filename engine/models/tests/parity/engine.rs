@@ -349,6 +349,12 @@ pub(crate) fn key(stage: Stage, length: u32) -> ShapeKey {
     ShapeKey { model: ModelId(0), stage, bucket: SLOTS, length, partition: Partition::Whole }
 }
 
+/// The CUDA device these tests are to run on, as `VOXLANE_TEST_DEVICE` names it (`cuda:N`); else the CPU.
+fn device_asked() -> Option<u32> {
+    let name = std::env::var("VOXLANE_TEST_DEVICE").ok()?;
+    name.strip_prefix("cuda:").map(|ordinal| ordinal.parse().expect("cuda:N"))
+}
+
 fn backend() -> (Box<dyn Backend>, Receiver<()>) {
     let clock = Arc::new(Tick::default);
     let (finish, finished) = std::sync::mpsc::sync_channel(64);
@@ -356,6 +362,14 @@ fn backend() -> (Box<dyn Backend>, Receiver<()>) {
     let notify = Arc::new(move || {
         let _ = finish.try_send(());
     });
+    if let Some(ordinal) = device_asked() {
+        let mut options = cuda::CudaOptions::new(ordinal, SLOTS as usize, clock, notify);
+        options.precision = cuda::Precision::F32;
+        options.poison = true;
+        options.kernel_cache = std::env::var_os("VOXLANE_TEST_KERNELS").map(Into::into);
+        let backend = cuda::CudaBackend::open(options).unwrap_or_else(|error| panic!("{error}"));
+        return (Box::new(backend), finished);
+    }
     let mut options = cpu::CpuOptions::new(SLOTS as usize, clock, notify);
     // Values are poisoned between launches, so that nothing is read that was not written.
     options.poison = true;

@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensors};
 
-/// The workspace's root.
+/// The workspace's root: where the tests were built, or `VOXLANE_TEST_ROOT` on another machine.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    match std::env::var_os("VOXLANE_TEST_ROOT") {
+        Some(root) => root.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
+    }
 }
 
 pub(crate) fn tiny() -> PathBuf {

@@ -1,0 +1,331 @@
+// Attention. Heads are normed and turned first (RMS norm per head, half-split rotary embedding), then each
+// query head attends on its own: 32 keys at a time, a lane to a key for the scores, a lane to a column for the
+// weighted values, with a running maximum.
+
+struct Heads {
+    const float* q;
+    const float* k;
+    const float* v;
+    const float* q_norm;
+    const float* k_norm;
+    // theta^(-2i/dim), or absent for attention without rotary embedding.
+    const float* frequencies;
+    float eps;
+    float scale;
+    int heads;
+    int kv_heads;
+    int dim;
+    // Position of a row: `positions[row]`, else `position + row % steps`.
+    const int* positions;
+    int position;
+    int steps;
+};
+
+// Where keys lie: pages named by a table, or one page a batch row.
+struct Keys {
+    void* pages;
+    const int* owner;
+    const int* table;
+    int table_cols;
+    int page_len;
+    // Values from a page to the next, and from keys to values inside one.
+    i64 page_stride;
+    i64 values;
+};
+
+constexpr int DIM_MAX = 256;
+constexpr int WARPS = 4;
+
+__device__ __forceinline__ int position_of(const Heads& h, int row) {
+    return h.positions ? h.positions[row] : h.position + row % h.steps;
+}
+
+// One head of `row` into shared memory, normed and turned. All threads of the block take part.
+__device__ __forceinline__ void prepare(
+    const float* row, const float* norm, const Heads& h, int position, float* out, float* scratch) {
+    int dim = h.dim, half = dim / 2;
+    float scale = 1.0f;
+    if (norm) {
+        float squares = 0.0f;
+        for (int c = threadIdx.x; c < dim; c += blockDim.x) squares = fmaf(row[c], row[c], squares);
+        scale = rsqrtf(block_sum(squares, scratch) / dim + h.eps);
+    }
+    for (int c = threadIdx.x; c < half; c += blockDim.x) {
+        float a = row[c] * scale, b = row[c + half] * scale;
+        if (norm) {
+            a *= norm[c];
+            b *= norm[c + half];
+        }
+        if (h.frequencies) {
+            float s, t;
+            sincosf((float)position * h.frequencies[c], &s, &t);
+            float x = a;
+            a = fmaf(x, t, -(b * s));
+            b = fmaf(b, t, x * s);
+        }
+        out[c] = a;
+        out[c + half] = b;
+    }
+}
+
+// Running softmax of one query over keys, by one warp; lane l holds columns l, l + 32, ...
+template <int PARTS>
+struct Sum {
+    float top = minus_infinity();
+    float mass = 0.0f;
+    float values[PARTS] = {};
+};
+
+// Up to 32 keys: lane l scores `key(l)`.
+template <int PARTS, class T, class KeyAt>
+__device__ __forceinline__ void attend_tile(
+    Sum<PARTS>& sum, const float* q, float scale, int dim, int count, const KeyAt& at, i64 values) {
+    int lane = threadIdx.x % 32;
+    float score = minus_infinity();
+    const T* key = at(min(lane, count - 1));
+    if (lane < count) {
+        float x = 0.0f;
+        for (int c = 0; c < dim; c++) x = fmaf(q[c], load(key + c), x);
+        score = x * scale;
+    }
+    float top = fmaxf(sum.top, warp_max(score));
+    float weight = lane < count ? expf(score - top) : 0.0f;
+    float old = expf(sum.top - top);
+    sum.mass = sum.mass * old + warp_sum(weight);
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) sum.values[i] *= old;
+    sum.top = top;
+    for (int j = 0; j < count; j++) {
+        float w = __shfl_sync(0xffffffffu, weight, j);
+        const T* value = at(j) + values;
+#pragma unroll
+        for (int i = 0; i < PARTS; i++) {
+            int c = lane + 32 * i;
+            if (c < dim) sum.values[i] = fmaf(w, load(value + c), sum.values[i]);
+        }
+    }
+}
+
+template <class T>
+__device__ __forceinline__ T* key_at(const Keys& keys, const Heads& h, int row, int position, int kv_head) {
+    int page, at;
+    if (keys.table) {
+        page = keys.table[(i64)keys.owner[row] * keys.table_cols + position / keys.page_len];
+        at = position % keys.page_len;
+    } else {
+        page = row / h.steps;
+        at = position;
+    }
+    return (T*)keys.pages + page * keys.page_stride + (i64)at * h.kv_heads * h.dim + (i64)kv_head * h.dim;
+}
+
+// Norms and turns the keys of all rows and stores them with their values. Grid: kv heads, rows.
+template <class T>
+__device__ __forceinline__ void append(const Heads& h, const Keys& keys) {
+    __shared__ float ready[DIM_MAX], scratch[32];
+    int row = blockIdx.y, kv_head = blockIdx.x;
+    int position = position_of(h, row);
+    if (position < 0) return;
+    i64 from = ((i64)row * h.kv_heads + kv_head) * h.dim;
+    prepare(h.k + from, h.k_norm, h, position, ready, scratch);
+    __syncthreads();
+    T* to = key_at<T>(keys, h, row, position, kv_head);
+    for (int c = threadIdx.x; c < h.dim; c += blockDim.x) {
+        store(to + c, ready[c]);
+        store(to + keys.values + c, h.v[from + c]);
+    }
+}
+
+// Grid: heads, rows. With `fused` the row's own key is made here (and stored by the first of its query heads);
+// else all keys have been appended. Attends to the last `window` positions.
+template <int PARTS, class T, class O>
+__device__ __forceinline__ void attend(const Heads& h, const Keys& keys, int window, int fused, O* out) {
+    __shared__ float q[DIM_MAX], own_key[DIM_MAX], scratch[32];
+    __shared__ float tops[WARPS], masses[WARPS], parts[WARPS][DIM_MAX];
+    int row = blockIdx.y, head = blockIdx.x, sharing = h.heads / h.kv_heads, kv_head = head / sharing;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, dim = h.dim;
+    O* to = out + ((i64)row * h.heads + head) * dim;
+    int position = position_of(h, row);
+    if (position < 0) {
+        for (int c = threadIdx.x; c < dim; c += blockDim.x) store(to + c, 0.0f);
+        return;
+    }
+    prepare(h.q + ((i64)row * h.heads + head) * dim, h.q_norm, h, position, q, scratch);
+    const float* own_value = h.v + ((i64)row * h.kv_heads + kv_head) * dim;
+    if (fused) {
+        prepare(h.k + ((i64)row * h.kv_heads + kv_head) * dim, h.k_norm, h, position, own_key, scratch);
+    }
+    __syncthreads();
+    if (fused && head % sharing == 0) {
+        T* stored = key_at<T>(keys, h, row, position, kv_head);
+        for (int c = threadIdx.x; c < dim; c += blockDim.x) {
+            store(stored + c, own_key[c]);
+            store(stored + keys.values + c, own_value[c]);
+        }
+    }
+    int begin = max(0, position + 1 - window), end = fused ? position : position + 1;
+    Sum<PARTS> sum;
+    for (int first = begin + warp * 32; first < end; first += WARPS * 32) {
+        auto at = [&](int j) { return (const T*)key_at<T>(keys, h, row, first + j, kv_head); };
+        attend_tile<PARTS, T>(sum, q, h.scale, dim, min(32, end - first), at, keys.values);
+    }
+    if (fused && warp == 0) {
+        // As stored: rounded, so that a row reads the same key now and later.
+        float x = 0.0f;
+        for (int c = lane; c < dim; c += 32) {
+            T rounded;
+            store(&rounded, own_key[c]);
+            x = fmaf(q[c], load(&rounded), x);
+        }
+        float score = warp_sum(x) * h.scale;
+        float top = fmaxf(sum.top, score), old = expf(sum.top - top), weight = expf(score - top);
+        sum.mass = sum.mass * old + weight;
+        sum.top = top;
+#pragma unroll
+        for (int i = 0; i < PARTS; i++) {
+            int c = lane + 32 * i;
+            if (c < dim) {
+                T rounded;
+                store(&rounded, own_value[c]);
+                sum.values[i] = fmaf(weight, load(&rounded), sum.values[i] * old);
+            }
+        }
+    }
+    if (lane == 0) {
+        tops[warp] = sum.top;
+        masses[warp] = sum.mass;
+    }
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        int c = lane + 32 * i;
+        if (c < dim) parts[warp][c] = sum.values[i];
+    }
+    __syncthreads();
+    float top = minus_infinity();
+    for (int w = 0; w < WARPS; w++) top = fmaxf(top, tops[w]);
+    float mass = 0.0f;
+    for (int w = 0; w < WARPS; w++) mass += masses[w] * expf(tops[w] - top);
+    for (int c = threadIdx.x; c < dim; c += blockDim.x) {
+        float x = 0.0f;
+        for (int w = 0; w < WARPS; w++) x = fmaf(parts[w][c], expf(tops[w] - top), x);
+        store(to + c, x / mass);
+    }
+}
+
+// Attention over a carried window. Grid: kv heads, batch. `state` holds, per slot, `window - 1` keys, then as
+// many values, oldest first. Moves the window on by the row's valid steps.
+template <int PARTS, class O>
+__device__ __forceinline__ void attend_window(
+    const Heads& h, float* state, const int* slots, const int* start, const int* valid, int window, O* out) {
+    extern __shared__ float fresh[];
+    __shared__ float q[WARPS][DIM_MAX], scratch[32];
+    int context = blockIdx.y, kv_head = blockIdx.x, sharing = h.heads / h.kv_heads;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, dim = h.dim, steps = h.steps, past = window - 1;
+    int kv_width = h.kv_heads * dim, origin = max(start[context], 0);
+    float* stored = state + (i64)slots[context] * 2 * past * kv_width + kv_head * dim;
+    const float* values = h.v + ((i64)context * steps * h.kv_heads + kv_head) * dim;
+    for (int t = 0; t < steps; t++) {
+        prepare(h.k + (((i64)context * steps + t) * h.kv_heads + kv_head) * dim, h.k_norm, h, origin + t,
+                fresh + t * dim, scratch);
+    }
+    __syncthreads();
+    int half = dim / 2;
+    for (int item = warp; item < steps * sharing; item += WARPS) {
+        int t = item / sharing, head = kv_head * sharing + item % sharing;
+        const float* from = h.q + (((i64)context * steps + t) * h.heads + head) * dim;
+        for (int c = lane; c < half; c += 32) {
+            float a = from[c], b = from[c + half];
+            if (h.frequencies) {
+                float s, cosine;
+                sincosf((float)(origin + t) * h.frequencies[c], &s, &cosine);
+                float x = a;
+                a = fmaf(x, cosine, -(b * s));
+                b = fmaf(b, cosine, x * s);
+            }
+            q[warp][c] = a;
+            q[warp][c + half] = b;
+        }
+        __syncwarp();
+        int before = min(past, origin + t), near = min(before, t), far = before - near;
+        Sum<PARTS> sum;
+        for (int first = 0; first < far; first += 32) {
+            auto at = [&](int j) { return (const float*)stored + (i64)(past - far + first + j) * kv_width; };
+            attend_tile<PARTS, float>(sum, q[warp], h.scale, dim, min(32, far - first), at, (i64)past * kv_width);
+        }
+        for (int first = 0; first <= near; first += 32) {
+            // Keys lie in shared memory and values do not: scores first, then values by their own place.
+            int count = min(32, near + 1 - first), row = t - near + first;
+            float score = minus_infinity();
+            if (lane < count) {
+                float x = 0.0f;
+                for (int c = 0; c < dim; c++) x = fmaf(q[warp][c], fresh[(row + lane) * dim + c], x);
+                score = x * h.scale;
+            }
+            float top = fmaxf(sum.top, warp_max(score));
+            float weight = lane < count ? expf(score - top) : 0.0f, old = expf(sum.top - top);
+            sum.mass = sum.mass * old + warp_sum(weight);
+            sum.top = top;
+#pragma unroll
+            for (int i = 0; i < PARTS; i++) sum.values[i] *= old;
+            for (int j = 0; j < count; j++) {
+                float w = __shfl_sync(0xffffffffu, weight, j);
+#pragma unroll
+                for (int i = 0; i < PARTS; i++) {
+                    int c = lane + 32 * i;
+                    if (c < dim) sum.values[i] = fmaf(w, values[(i64)(row + j) * kv_width + c], sum.values[i]);
+                }
+            }
+        }
+        O* to = out + (((i64)context * steps + t) * h.heads + head) * dim;
+#pragma unroll
+        for (int i = 0; i < PARTS; i++) {
+            int c = lane + 32 * i;
+            if (c < dim) store(to + c, sum.values[i] / sum.mass);
+        }
+        __syncwarp();
+    }
+    __syncthreads();
+    // Each thread moves its own columns on, oldest first, so that nothing is overwritten before it is read.
+    int count = min(max(valid[context], 0), steps);
+    for (int c = threadIdx.x; c < 2 * dim; c += blockDim.x) {
+        bool key = c < dim;
+        int column = key ? c : c - dim;
+        float* place = stored + (key ? 0 : (i64)past * kv_width) + column;
+        for (int i = 0; i < past; i++) {
+            int from = i + count;
+            float x;
+            if (from < past) x = place[(i64)from * kv_width];
+            else if (key) x = fresh[(from - past) * dim + column];
+            else x = values[(i64)(from - past) * kv_width + column];
+            place[(i64)i * kv_width] = x;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(128) append_f(const __grid_constant__ Heads h, const __grid_constant__ Keys k) {
+    append<float>(h, k);
+}
+extern "C" __global__ void __launch_bounds__(128) append_b(const __grid_constant__ Heads h, const __grid_constant__ Keys k) {
+    append<bf16>(h, k);
+}
+
+// Suffix: type of stored keys, type of the result, columns a lane holds.
+#define ATTEND_ENTRY(suffix, T, O, PARTS)                                                                          \
+    extern "C" __global__ void __launch_bounds__(128) attend_##suffix##_##PARTS(                                   \
+        const __grid_constant__ Heads h, const __grid_constant__ Keys k, int window, int fused, O* out) {          \
+        attend<PARTS, T, O>(h, k, window, fused, out);                                                             \
+    }
+#define WINDOW_ENTRY(suffix, O, PARTS)                                                                             \
+    extern "C" __global__ void __launch_bounds__(128) attend_window_##suffix##_##PARTS(                            \
+        const __grid_constant__ Heads h, float* state, const int* slots, const int* start, const int* valid,       \
+        int window, O* out) {                                                                                      \
+        attend_window<PARTS, O>(h, state, slots, start, valid, window, out);                                       \
+    }
+#define ALL_PARTS(ENTRY, ...) ENTRY(__VA_ARGS__, 1) ENTRY(__VA_ARGS__, 2) ENTRY(__VA_ARGS__, 4) ENTRY(__VA_ARGS__, 8)
+
+ALL_PARTS(ATTEND_ENTRY, ff, float, float)
+ALL_PARTS(ATTEND_ENTRY, fb, float, bf16)
+ALL_PARTS(ATTEND_ENTRY, bf, bf16, float)
+ALL_PARTS(ATTEND_ENTRY, bb, bf16, bf16)
+ALL_PARTS(WINDOW_ENTRY, f, float)
+ALL_PARTS(WINDOW_ENTRY, b, bf16)

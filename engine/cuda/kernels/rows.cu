@@ -1,0 +1,239 @@
+// Ops that move rows, norms, and elementwise ops. Row-major `[rows, cols]`.
+
+template <class T, class O>
+__device__ __forceinline__ void embed(const T* table, const int* ids, O* out, int cols, int accumulate) {
+    int row = blockIdx.x;
+    int id = ids[row];
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        float x = accumulate ? load(out + (i64)row * cols + c) : 0.0f;
+        if (id >= 0) x += load(table + (i64)id * cols + c);
+        store(out + (i64)row * cols + c, x);
+    }
+}
+
+template <class T, class O>
+__device__ __forceinline__ void embed_sum(
+    const T* const* tables, int count, const int* codes, int groups, O* out, int cols, int accumulate) {
+    int row = blockIdx.x;
+    for (int c = threadIdx.x + blockIdx.y * blockDim.x; c < cols; c += blockDim.x * gridDim.y) {
+        float x = accumulate ? load(out + (i64)row * cols + c) : 0.0f;
+        for (int g = 0; g < count; g++) {
+            int id = codes[(i64)row * groups + g];
+            if (id >= 0) x += load(tables[g] + (i64)id * cols + c);
+        }
+        store(out + (i64)row * cols + c, x);
+    }
+}
+
+template <class S, class O>
+__device__ __forceinline__ void gather_rows(
+    const S* source, const int* rows, O* out, int cols, int accumulate) {
+    int row = blockIdx.x;
+    int from = rows[row];
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        float x = accumulate ? load(out + (i64)row * cols + c) : 0.0f;
+        if (from >= 0) x += load(source + (i64)from * cols + c);
+        store(out + (i64)row * cols + c, x);
+    }
+}
+
+// Columns of one matrix into columns of another; also rows under another length, when both are whole.
+template <class S, class O>
+__device__ __forceinline__ void copy_columns(
+    const S* source, int source_cols, int source_first, O* out, int out_cols, int out_first, i64 rows, int width) {
+    i64 n = rows * width;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        i64 row = i / width;
+        int c = (int)(i - row * width);
+        store(out + row * out_cols + out_first + c, load(source + row * source_cols + source_first + c));
+    }
+}
+
+extern "C" __global__ void copy_words(
+    const u32* source, int source_cols, int source_first, u32* out, int out_cols, int out_first, i64 rows, int width) {
+    i64 n = rows * width;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        i64 row = i / width;
+        int c = (int)(i - row * width);
+        out[row * out_cols + out_first + c] = source[row * source_cols + source_first + c];
+    }
+}
+
+extern "C" __global__ void load_state(const u32* state, const int* slots, u32* out, int width) {
+    int row = blockIdx.x;
+    const u32* from = state + (i64)slots[row] * width;
+    for (int c = threadIdx.x; c < width; c += blockDim.x) out[(i64)row * width + c] = from[c];
+}
+
+extern "C" __global__ void store_state(u32* state, const int* slots, const u32* source, int width, const int* active) {
+    int row = blockIdx.x;
+    if (active && active[row] == 0) return;
+    u32* to = state + (i64)slots[row] * width;
+    for (int c = threadIdx.x; c < width; c += blockDim.x) to[c] = source[(i64)row * width + c];
+}
+
+// `out[r] = source[r / times]`.
+extern "C" __global__ void repeat_rows(const u32* source, u32* out, int cols, int times) {
+    i64 row = blockIdx.x;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) out[row * cols + c] = source[row / times * cols + c];
+}
+
+extern "C" __global__ void equals(const int* ids, int cols, int id, int* flags, int rows) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < rows) flags[row] = ids[(i64)row * cols] == id;
+}
+
+extern "C" __global__ void mask_rows(const float* source, const int* valid, float* out, int cols, int steps, int per_frame) {
+    i64 row = blockIdx.x;
+    int kept = max(valid[row / steps], 0) * per_frame;
+    bool keep = row % steps < kept;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) out[row * cols + c] = keep ? source[row * cols + c] : 0.0f;
+}
+
+template <class I, class O>
+__device__ __forceinline__ void rms_norm(const I* input, const float* weight, float eps, O* out, int cols) {
+    __shared__ float scratch[32];
+    const I* row = input + (i64)blockIdx.x * cols;
+    float squares = 0.0f;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        float x = load(row + c);
+        squares = fmaf(x, x, squares);
+    }
+    float scale = rsqrtf(block_sum(squares, scratch) / cols + eps);
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        store(out + (i64)blockIdx.x * cols + c, load(row + c) * scale * weight[c]);
+    }
+}
+
+template <class I, class O>
+__device__ __forceinline__ void layer_norm(
+    const I* input, const float* weight, const float* bias, float eps, O* out, int cols) {
+    __shared__ float scratch[32];
+    const I* row = input + (i64)blockIdx.x * cols;
+    float sum = 0.0f;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) sum += load(row + c);
+    float mean = block_sum(sum, scratch) / cols;
+    float squares = 0.0f;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        float d = load(row + c) - mean;
+        squares = fmaf(d, d, squares);
+    }
+    float scale = rsqrtf(block_sum(squares, scratch) / cols + eps);
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        store(out + (i64)blockIdx.x * cols + c, fmaf((load(row + c) - mean) * scale, weight[c], bias[c]));
+    }
+}
+
+// `target += input * scale`, `scale` per column or absent.
+template <class T, class I>
+__device__ __forceinline__ void add_scaled(T* target, const I* input, const float* scale, int cols, i64 n) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        float x = load(input + i);
+        store(target + i, fmaf(x, scale ? scale[i % cols] : 1.0f, load(target + i)));
+    }
+}
+
+// `b` has one row for each `repeat` rows of `a`.
+extern "C" __global__ void multiply(const float* a, const float* b, float* out, int cols, int repeat, i64 n) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        i64 row = i / cols;
+        out[i] = a[i] * b[row / repeat * cols + i % cols];
+    }
+}
+
+template <class I, class O>
+__device__ __forceinline__ void activate_all(const I* input, int kind, O* out, i64 n) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        store(out + i, activate(kind, load(input + i)));
+    }
+}
+
+// A value that is not a number stays one, so that the host sees it.
+template <class I, class O>
+__device__ __forceinline__ void clamp_all(const I* input, float low, float high, O* out, i64 n) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        float x = load(input + i);
+        store(out + i, x < low ? low : x > high ? high : x);
+    }
+}
+
+template <class I, class O>
+__device__ __forceinline__ void snake_all(const I* input, const float* alpha, const float* inverse, O* out, int cols, i64 n) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        int c = (int)(i % cols);
+        store(out + i, snake(load(input + i), alpha[c], inverse[c]));
+    }
+}
+
+extern "C" __global__ void to_bf16(const float* input, bf16* out, i64 n) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) store(out + i, input[i]);
+}
+
+extern "C" __global__ void to_f32(const bf16* input, float* out, i64 n) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) out[i] = load(input + i);
+}
+
+// `exp(alpha)` and `1 / (exp(beta) + 1e-9)`.
+extern "C" __global__ void snake_tables(const float* alpha, const float* beta, float* exp_alpha, float* inverse, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        exp_alpha[i] = expf(alpha[i]);
+        inverse[i] = 1.0f / (expf(beta[i]) + 1e-9f);
+    }
+}
+
+extern "C" __global__ void poison(u32* words, i64 n) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) words[i] = 0x7fc07fc0u;
+}
+
+// Weights for runs without a checkpoint: uniform in [-scale, scale), a hash of seed and place.
+extern "C" __global__ void random_weights(float* out, i64 n, float scale, u64 seed) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        u64 x = seed + (u64)i * 0x9E3779B97F4A7C15ull;
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+        x ^= x >> 31;
+        out[i] = scale * ((float)(u32)(x >> 40) * (2.0f / 16777216.0f) - 1.0f);
+    }
+}
+
+// One entry point for each pair of element types: `f` is f32, `b` is bf16; input (or weight) first.
+#define ROWS_ENTRY(suffix, A, B)                                                                                      \
+    extern "C" __global__ void embed_##suffix(const A* t, const int* ids, B* out, int cols, int acc) {                \
+        embed(t, ids, out, cols, acc);                                                                                \
+    }                                                                                                                 \
+    extern "C" __global__ void embed_sum_##suffix(                                                                    \
+        const A* const* t, int count, const int* codes, int groups, B* out, int cols, int acc) {                      \
+        embed_sum(t, count, codes, groups, out, cols, acc);                                                           \
+    }                                                                                                                 \
+    extern "C" __global__ void gather_rows_##suffix(const A* s, const int* rows, B* out, int cols, int acc) {         \
+        gather_rows(s, rows, out, cols, acc);                                                                         \
+    }                                                                                                                 \
+    extern "C" __global__ void copy_##suffix(const A* s, int sc, int sf, B* out, int oc, int of, i64 rows, int w) {   \
+        copy_columns(s, sc, sf, out, oc, of, rows, w);                                                                \
+    }                                                                                                                 \
+    extern "C" __global__ void rms_norm_##suffix(const A* in, const float* w, float eps, B* out, int cols) {          \
+        rms_norm(in, w, eps, out, cols);                                                                              \
+    }                                                                                                                 \
+    extern "C" __global__ void layer_norm_##suffix(                                                                   \
+        const A* in, const float* w, const float* b, float eps, B* out, int cols) {                                   \
+        layer_norm(in, w, b, eps, out, cols);                                                                         \
+    }                                                                                                                 \
+    extern "C" __global__ void add_scaled_##suffix(B* target, const A* in, const float* scale, int cols, i64 n) {     \
+        add_scaled(target, in, scale, cols, n);                                                                       \
+    }                                                                                                                 \
+    extern "C" __global__ void activate_##suffix(const A* in, int kind, B* out, i64 n) {                              \
+        activate_all(in, kind, out, n);                                                                               \
+    }                                                                                                                 \
+    extern "C" __global__ void clamp_##suffix(const A* in, float low, float high, B* out, i64 n) {                    \
+        clamp_all(in, low, high, out, n);                                                                             \
+    }                                                                                                                 \
+    extern "C" __global__ void snake_##suffix(                                                                        \
+        const A* in, const float* alpha, const float* inverse, B* out, int cols, i64 n) {                             \
+        snake_all(in, alpha, inverse, out, cols, n);                                                                  \
+    }
+
+ROWS_ENTRY(ff, float, float)
+ROWS_ENTRY(fb, float, bf16)
+ROWS_ENTRY(bf, bf16, float)
+ROWS_ENTRY(bb, bf16, bf16)

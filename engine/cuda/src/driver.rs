@@ -1,0 +1,550 @@
+//! The CUDA driver behind a few checked calls: one device, its partitions, memory and graphs.
+//!
+//! cudarc loads the driver at run time and panics on a missing library or symbol, so [`Driver::open`] looks
+//! first. Nothing here is shared between threads: the engine thread owns it all.
+
+use std::ffi::{CStr, CString, c_void};
+use std::mem::MaybeUninit;
+
+use contract::Partition;
+use cudarc::driver::sys;
+use device::DeviceError;
+
+/// The oldest driver with green contexts (CUDA 12.4).
+const GREEN_SINCE: i32 = 12_040;
+/// The oldest driver these kernels run under.
+const DRIVER_MIN: i32 = 12_000;
+
+/// One device, its context and its partitions. Released when dropped.
+pub(crate) struct Driver {
+    device: sys::CUdevice,
+    primary: sys::CUcontext,
+    pub(crate) name: String,
+    /// Compute capability.
+    pub(crate) capability: (i32, i32),
+    pub(crate) sms: u32,
+    lm: Option<Green>,
+    background: Option<Green>,
+    /// Everything taken, to be given back.
+    taken: Vec<u64>,
+    pinned: Vec<*mut c_void>,
+    streams: Vec<sys::CUstream>,
+}
+
+struct Green {
+    handle: sys::CUgreenCtx,
+    context: sys::CUcontext,
+    sms: u32,
+}
+
+/// A stream and the context it belongs to.
+#[derive(Clone, Copy)]
+pub(crate) struct Stream {
+    pub(crate) raw: sys::CUstream,
+    context: sys::CUcontext,
+}
+
+/// An executable graph.
+pub(crate) struct Graph(sys::CUgraphExec);
+
+/// A pair of events around a launch.
+#[derive(Clone, Copy)]
+pub(crate) struct Events {
+    pub(crate) before: sys::CUevent,
+    pub(crate) after: sys::CUevent,
+}
+
+/// Page-locked host memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pinned {
+    pub(crate) at: *mut u32,
+    pub(crate) words: usize,
+}
+
+/// What a call was for, with what the driver said.
+pub(crate) fn check(result: sys::CUresult, what: &str) -> Result<(), DeviceError> {
+    if result == sys::CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    Err(lost(&format!("{what}: {}", describe(result))))
+}
+
+fn lost(what: &str) -> DeviceError {
+    DeviceError::LaneLost { lane: "cuda", what: what.to_owned() }
+}
+
+fn describe(result: sys::CUresult) -> String {
+    let mut text = std::ptr::null();
+    // SAFETY: the driver gives a static string, or leaves the pointer alone.
+    unsafe {
+        if sys::cuGetErrorString(result, &raw mut text) == sys::CUresult::CUDA_SUCCESS && !text.is_null() {
+            return CStr::from_ptr(text).to_string_lossy().into_owned();
+        }
+    }
+    format!("{result:?}")
+}
+
+fn setting(what: String) -> DeviceError {
+    DeviceError::BadSetting { setting: "device", what }
+}
+
+/// Whether the driver's library can be loaded here.
+pub(crate) fn is_present() -> bool {
+    // SAFETY: looks for a library and calls nothing in it.
+    unsafe { sys::is_culib_present() }
+}
+
+impl Driver {
+    /// Opens device `ordinal` and splits its SMs: `background_sms` for the background lane (0 for no split).
+    pub(crate) fn open(ordinal: u32, background_sms: u32) -> Result<Self, DeviceError> {
+        if !is_present() {
+            return Err(setting(
+                "no NVIDIA driver (libcuda) was found; install one, or choose cpu".to_owned(),
+            ));
+        }
+        // SAFETY: plain calls with pointers to locals, each checked.
+        unsafe {
+            check(sys::cuInit(0), "starting the driver").map_err(|e| setting(e.to_string()))?;
+            let mut version = 0;
+            check(sys::cuDriverGetVersion(&raw mut version), "the driver's version")?;
+            if version < DRIVER_MIN {
+                return Err(setting(format!(
+                    "the driver supports CUDA {}.{}, but 12.0 is the oldest that can be used; update it",
+                    version / 1000,
+                    version % 1000 / 10
+                )));
+            }
+            let mut count = 0;
+            check(sys::cuDeviceGetCount(&raw mut count), "counting devices")?;
+            let index = i32::try_from(ordinal).unwrap_or(i32::MAX);
+            if index >= count {
+                return Err(setting(format!("cuda:{ordinal} does not exist; {count} devices were found")));
+            }
+            let mut device = 0;
+            check(sys::cuDeviceGet(&raw mut device, index), "the device")?;
+            let mut name = [0i8; 128];
+            check(sys::cuDeviceGetName(name.as_mut_ptr(), 128, device), "the device's name")?;
+            let name = CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned();
+            let attribute = |attribute| {
+                let mut value = 0;
+                check(sys::cuDeviceGetAttribute(&raw mut value, attribute, device), "an attribute")?;
+                Ok::<_, DeviceError>(value)
+            };
+            use sys::CUdevice_attribute as Attribute;
+            let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+            let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+            if major < 8 {
+                return Err(setting(format!("{name} is sm_{major}{minor}; the kernels need sm_80 or newer")));
+            }
+            let sms = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+            let mut primary = std::ptr::null_mut();
+            check(sys::cuDevicePrimaryCtxRetain(&raw mut primary, device), "the device's context")?;
+            let mut driver = Self {
+                device,
+                primary,
+                name,
+                capability: (major, minor),
+                sms: u32::try_from(sms).unwrap_or(0),
+                lm: None,
+                background: None,
+                taken: Vec::new(),
+                pinned: Vec::new(),
+                streams: Vec::new(),
+            };
+            driver.enter(primary)?;
+            if background_sms > 0 && version >= GREEN_SINCE {
+                let (background, lm) = driver.split(background_sms)?;
+                driver.background = Some(background);
+                driver.lm = Some(lm);
+            }
+            Ok(driver)
+        }
+    }
+
+    /// Green contexts over `count` SMs (rounded up to the device's step) and over the rest.
+    unsafe fn split(&self, count: u32) -> Result<(Green, Green), DeviceError> {
+        use sys::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        // SAFETY: plain calls with pointers to locals, each checked.
+        unsafe {
+            let mut all = MaybeUninit::<sys::CUdevResource>::zeroed();
+            check(
+                sys::cuDeviceGetDevResource(self.device, all.as_mut_ptr(), CU_DEV_RESOURCE_TYPE_SM),
+                "the device's SMs",
+            )?;
+            let mut part = MaybeUninit::<sys::CUdevResource>::zeroed();
+            let mut rest = MaybeUninit::<sys::CUdevResource>::zeroed();
+            let mut groups = 1;
+            let split = sys::cuDevSmResourceSplitByCount(
+                part.as_mut_ptr(),
+                &raw mut groups,
+                all.as_ptr(),
+                rest.as_mut_ptr(),
+                0,
+                count,
+            );
+            check(split, "splitting SMs").map_err(|error| DeviceError::BadSetting {
+                setting: "background_sms",
+                what: format!("{count} of {} SMs cannot be split off: {error}", self.sms),
+            })?;
+            Ok((self.green(part.as_mut_ptr())?, self.green(rest.as_mut_ptr())?))
+        }
+    }
+
+    unsafe fn green(&self, resource: *mut sys::CUdevResource) -> Result<Green, DeviceError> {
+        // SAFETY: `resource` is one SM resource of this device.
+        unsafe {
+            let sms = (*resource).__bindgen_anon_1.sm.smCount;
+            let mut description = std::ptr::null_mut();
+            check(
+                sys::cuDevResourceGenerateDesc(&raw mut description, resource, 1),
+                "describing a partition",
+            )?;
+            let mut handle = std::ptr::null_mut();
+            let flags = sys::CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM as u32;
+            check(sys::cuGreenCtxCreate(&raw mut handle, description, self.device, flags), "a partition")?;
+            let mut context = std::ptr::null_mut();
+            check(sys::cuCtxFromGreenCtx(&raw mut context, handle), "a partition's context")?;
+            Ok(Green { handle, context, sms })
+        }
+    }
+
+    /// Whether the lanes have SMs of their own.
+    pub(crate) const fn is_split(&self) -> bool {
+        self.lm.is_some()
+    }
+
+    pub(crate) fn partition_sms(&self, partition: Partition) -> u32 {
+        match partition {
+            Partition::Lm => self.lm.as_ref().map_or(self.sms, |green| green.sms),
+            Partition::Background => self.background.as_ref().map_or(self.sms, |green| green.sms),
+            Partition::Whole => self.sms,
+        }
+    }
+
+    /// A stream on a partition. With `urgent`, of the highest priority there is.
+    pub(crate) fn stream(&mut self, partition: Partition, urgent: bool) -> Result<Stream, DeviceError> {
+        // SAFETY: plain calls with pointers to locals, each checked.
+        unsafe {
+            let (mut least, mut greatest) = (0, 0);
+            check(sys::cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest), "priorities")?;
+            let priority = if urgent { greatest } else { least };
+            let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+            let mut raw = std::ptr::null_mut();
+            let green = match partition {
+                Partition::Lm => self.lm.as_ref(),
+                Partition::Background => self.background.as_ref(),
+                Partition::Whole => None,
+            };
+            let context = match green {
+                Some(green) => {
+                    check(
+                        sys::cuGreenCtxStreamCreate(&raw mut raw, green.handle, flags, priority),
+                        "a stream",
+                    )?;
+                    green.context
+                }
+                None => {
+                    check(sys::cuStreamCreateWithPriority(&raw mut raw, flags, priority), "a stream")?;
+                    self.primary
+                }
+            };
+            self.streams.push(raw);
+            Ok(Stream { raw, context })
+        }
+    }
+
+    fn enter(&self, context: sys::CUcontext) -> Result<(), DeviceError> {
+        // SAFETY: a live context of this device.
+        check(unsafe { sys::cuCtxSetCurrent(context) }, "entering a context")
+    }
+
+    /// Device memory, zeroed, never given back before the backend is.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`] with what was free and the setting that lowers it.
+    pub(crate) fn take(
+        &mut self,
+        bytes: usize,
+        what: &str,
+        setting: &'static str,
+    ) -> Result<u64, DeviceError> {
+        let mut at = 0;
+        let bytes = bytes.max(16);
+        // SAFETY: a pointer to a local; the memory is only used through this address.
+        unsafe {
+            if sys::cuMemAlloc_v2(&raw mut at, bytes) != sys::CUresult::CUDA_SUCCESS {
+                let (mut free, mut total) = (0, 0);
+                let _ = sys::cuMemGetInfo_v2(&raw mut free, &raw mut total);
+                return Err(DeviceError::OutOfMemory {
+                    what: format!("{what} on {} ({free} of {total} bytes are free)", self.name),
+                    asked: bytes as u64,
+                    setting,
+                });
+            }
+            check(sys::cuMemsetD8_v2(at, 0, bytes), "clearing memory")?;
+        }
+        self.taken.push(at);
+        Ok(at)
+    }
+
+    /// Gives back memory nothing on the device uses any more.
+    pub(crate) fn give(&mut self, at: u64) {
+        if let Some(index) = self.taken.iter().position(|&taken| taken == at) {
+            self.taken.swap_remove(index);
+            // SAFETY: taken above and not yet given back.
+            unsafe { sys::cuMemFree_v2(at) };
+        }
+    }
+
+    pub(crate) fn pinned(&mut self, words: usize) -> Result<Pinned, DeviceError> {
+        let mut at = std::ptr::null_mut();
+        // SAFETY: a pointer to a local.
+        check(unsafe { sys::cuMemHostAlloc(&raw mut at, 4 * words.max(4), 0) }, "page-locked memory")?;
+        self.pinned.push(at);
+        // SAFETY: as many bytes as were taken.
+        unsafe { at.cast::<u8>().write_bytes(0, 4 * words.max(4)) };
+        Ok(Pinned { at: at.cast(), words })
+    }
+
+    pub(crate) fn give_pinned(&mut self, pinned: Pinned) {
+        if let Some(index) = self.pinned.iter().position(|&taken| taken == pinned.at.cast()) {
+            self.pinned.swap_remove(index);
+            // SAFETY: taken above; no launch in flight uses it.
+            unsafe { sys::cuMemFreeHost(pinned.at.cast()) };
+        }
+    }
+
+    /// Copies to the device and waits.
+    pub(crate) fn write<T: Copy>(&self, to: u64, from: &[T]) -> Result<(), DeviceError> {
+        // SAFETY: the caller's address has room for `from`; plain words.
+        check(unsafe { sys::cuMemcpyHtoD_v2(to, from.as_ptr().cast(), size_of_val(from)) }, "copying in")
+    }
+
+    /// Copies from the device and waits.
+    pub(crate) fn read<T: Copy>(&self, from: u64, to: &mut [T]) -> Result<(), DeviceError> {
+        // SAFETY: the caller's address holds as many plain words.
+        check(unsafe { sys::cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, size_of_val(to)) }, "copying out")
+    }
+
+    pub(crate) fn copy_in(
+        &self,
+        stream: Stream,
+        to: u64,
+        from: Pinned,
+        words: usize,
+    ) -> Result<(), DeviceError> {
+        debug_assert!(words <= from.words);
+        // SAFETY: pinned memory of at least `words`, left alone until the launch has ended.
+        check(unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.at.cast(), 4 * words, stream.raw) }, "copying in")
+    }
+
+    pub(crate) fn copy_out(
+        &self,
+        stream: Stream,
+        to: Pinned,
+        offset: usize,
+        from: u64,
+        words: usize,
+    ) -> Result<(), DeviceError> {
+        debug_assert!(offset + words <= to.words);
+        // SAFETY: pinned memory with room, read only once the launch has ended.
+        check(
+            unsafe { sys::cuMemcpyDtoHAsync_v2(to.at.add(offset).cast(), from, 4 * words, stream.raw) },
+            "copying out",
+        )
+    }
+
+    /// Waits for everything on the device.
+    pub(crate) fn synchronize(&self) -> Result<(), DeviceError> {
+        self.enter(self.primary)?;
+        // SAFETY: a plain call.
+        check(unsafe { sys::cuCtxSynchronize() }, "waiting for the device")
+    }
+
+    /// Records what `body` launches on `stream` as a graph.
+    pub(crate) fn capture(
+        &self,
+        stream: Stream,
+        body: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<Graph, DeviceError> {
+        self.enter(stream.context)?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is this driver's; capture is ended below whatever `body` says.
+        unsafe {
+            check(sys::cuStreamBeginCapture_v2(stream.raw, mode), "starting a graph")?;
+            let recorded = body();
+            let mut graph = std::ptr::null_mut();
+            let ended = check(sys::cuStreamEndCapture(stream.raw, &raw mut graph), "ending a graph");
+            recorded?;
+            ended?;
+            let mut exec = std::ptr::null_mut();
+            let made = check(sys::cuGraphInstantiateWithFlags(&raw mut exec, graph, 0), "building a graph");
+            sys::cuGraphDestroy(graph);
+            made?;
+            let uploaded = check(sys::cuGraphUpload(exec, stream.raw), "placing a graph");
+            self.enter(self.primary)?;
+            uploaded?;
+            Ok(Graph(exec))
+        }
+    }
+
+    pub(crate) fn run(&self, graph: &Graph, stream: Stream) -> Result<(), DeviceError> {
+        // SAFETY: a live graph and stream of this driver.
+        check(unsafe { sys::cuGraphLaunch(graph.0, stream.raw) }, "launching a graph")
+    }
+
+    pub(crate) fn events(&self) -> Result<Events, DeviceError> {
+        let (mut before, mut after) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: pointers to locals.
+        unsafe {
+            check(sys::cuEventCreate(&raw mut before, 0), "an event")?;
+            check(sys::cuEventCreate(&raw mut after, 0), "an event")?;
+        }
+        Ok(Events { before, after })
+    }
+
+    pub(crate) fn mark(&self, event: sys::CUevent, stream: Stream) -> Result<(), DeviceError> {
+        // SAFETY: a live event and stream.
+        check(unsafe { sys::cuEventRecord(event, stream.raw) }, "recording an event")
+    }
+
+    /// Later work on `stream` waits for `event`.
+    pub(crate) fn wait(&self, stream: Stream, event: sys::CUevent) -> Result<(), DeviceError> {
+        // SAFETY: a live event and stream.
+        check(unsafe { sys::cuStreamWaitEvent(stream.raw, event, 0) }, "waiting for an event")
+    }
+
+    /// Whether an event has come; an error when the device is lost.
+    pub(crate) fn has_come(&self, event: sys::CUevent) -> Result<bool, DeviceError> {
+        // SAFETY: a live event.
+        match unsafe { sys::cuEventQuery(event) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => check(result, "the device was lost").map(|()| true),
+        }
+    }
+
+    /// Microseconds between two events that have come.
+    pub(crate) fn between(&self, events: Events) -> Result<f32, DeviceError> {
+        let mut millis = 0.0;
+        // SAFETY: both have come.
+        let result = unsafe { sys::cuEventElapsedTime_v2(&raw mut millis, events.before, events.after) };
+        check(result, "reading a time")?;
+        Ok(millis * 1000.0)
+    }
+
+    /// Calls `callback(data)` on a driver's thread once everything before it on `stream` has ended.
+    ///
+    /// # Safety
+    /// `data` must outlive the call, and the callback must not use CUDA.
+    pub(crate) unsafe fn then(
+        &self,
+        stream: Stream,
+        callback: unsafe extern "C" fn(*mut c_void),
+        data: *mut c_void,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: the caller's word.
+        check(unsafe { sys::cuLaunchHostFunc(stream.raw, Some(callback), data) }, "asking for a call")
+    }
+
+    pub(crate) fn load(&self, image: &[u8]) -> Result<sys::CUlibrary, DeviceError> {
+        let mut library = std::ptr::null_mut();
+        use std::ptr::null_mut;
+        // SAFETY: `image` is a whole cubin.
+        let loaded = unsafe {
+            let image = image.as_ptr().cast();
+            sys::cuLibraryLoadData(
+                &raw mut library,
+                image,
+                null_mut(),
+                null_mut(),
+                0,
+                null_mut(),
+                null_mut(),
+                0,
+            )
+        };
+        check(loaded, "loading kernels")?;
+        Ok(library)
+    }
+
+    /// A kernel of a library, allowed `shared` bytes of dynamic shared memory.
+    pub(crate) fn kernel(
+        &self,
+        library: sys::CUlibrary,
+        name: &str,
+        shared: u32,
+    ) -> Result<sys::CUkernel, DeviceError> {
+        let text = CString::new(name).map_err(|_| lost("a kernel's name holds a zero"))?;
+        let mut kernel = std::ptr::null_mut();
+        // SAFETY: a live library.
+        unsafe {
+            check(sys::cuLibraryGetKernel(&raw mut kernel, library, text.as_ptr()), name)?;
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = i32::try_from(shared).unwrap_or(i32::MAX);
+            check(sys::cuKernelSetAttribute(attribute, bytes, kernel, self.device), name)?;
+        }
+        Ok(kernel)
+    }
+
+    /// Launches a kernel; `arguments` point to values laid out as the kernel declares them.
+    ///
+    /// # Safety
+    /// The arguments must be what the kernel takes, and name memory it may touch.
+    pub(crate) unsafe fn launch(
+        &self,
+        stream: Stream,
+        kernel: sys::CUkernel,
+        grid: [u32; 3],
+        block: u32,
+        shared: u32,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), DeviceError> {
+        let [x, y, z] = grid;
+        // SAFETY: the caller's word; a kernel handle may stand for a function.
+        let launched = unsafe {
+            sys::cuLaunchKernel(
+                kernel.cast(),
+                x,
+                y,
+                z,
+                block,
+                1,
+                1,
+                shared,
+                stream.raw,
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        check(launched, "launching a kernel")
+    }
+
+    pub(crate) fn discard(&self, graph: Graph) {
+        // SAFETY: nothing launches it any more.
+        unsafe { sys::cuGraphExecDestroy(graph.0) };
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // SAFETY: all of it was taken by this driver and nothing outlives it; on a lost device the calls fail
+        // and nothing is left to do about it.
+        unsafe {
+            sys::cuCtxSetCurrent(self.primary);
+            sys::cuCtxSynchronize();
+            for &stream in &self.streams {
+                sys::cuStreamDestroy_v2(stream);
+            }
+            for &at in &self.taken {
+                sys::cuMemFree_v2(at);
+            }
+            for &at in &self.pinned {
+                sys::cuMemFreeHost(at);
+            }
+            for green in self.lm.iter().chain(&self.background) {
+                sys::cuGreenCtxDestroy(green.handle);
+            }
+            sys::cuDevicePrimaryCtxRelease_v2(self.device);
+        }
+    }
+}

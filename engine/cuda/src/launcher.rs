@@ -1,0 +1,24 @@
+//! One step, launched.
+
+use device::DeviceError;
+
+use crate::driver::{Driver, Stream};
+use crate::kernels::Kernels;
+use crate::lower::{Place, Step};
+
+/// Launches `step` on `stream`, now or into the graph being recorded there.
+pub(crate) fn launch_step(
+    driver: &Driver,
+    kernels: &mut Kernels,
+    stream: Stream,
+    step: &Step,
+    resolve: &mut impl FnMut(&Place) -> u64,
+) -> Result<(), DeviceError> {
+    let kernel = kernels.get(driver, &step.kernel)?;
+    let mut words: Vec<Vec<u64>> = step.args.iter().map(|arg| arg.words(resolve)).collect();
+    let mut pointers: Vec<_> = words.iter_mut().map(|words| words.as_mut_ptr().cast()).collect();
+    // SAFETY: lowering lays arguments out as the kernel declares them (held by the tests that run every kernel
+    // against its reference), and resolves names to memory this backend took.
+    unsafe { driver.launch(stream, kernel, step.grid, step.block, step.shared, &mut pointers) }
+        .map_err(|error| DeviceError::LaneLost { lane: "cuda", what: format!("{}: {error}", step.kernel) })
+}

@@ -1,0 +1,283 @@
+//! Attention over pages, over a frame's own keys, over a carried window, over the rows at hand.
+
+use device::program::{AttentionShape, Op, Rows};
+use device::{ValueId, WeightId};
+
+use super::{Arg, Derived, Field, Lowering, Place, Storage, at, field, int, int_field, maybe_vector, value};
+
+/// Threads of an attention block: four warps.
+const THREADS: u32 = 128;
+/// Columns of the longest head.
+const DIM_MAX: usize = 256;
+
+/// `struct Heads` of `attention.cu`.
+struct Heads<'a> {
+    q: Field,
+    k: Field,
+    v: Field,
+    q_norm: Option<WeightId>,
+    k_norm: Option<WeightId>,
+    eps: f32,
+    shape: &'a AttentionShape,
+    positions: Option<ValueId>,
+    position: usize,
+    steps: usize,
+}
+
+/// `struct Keys` of `attention.cu`.
+struct Keys {
+    pages: Field,
+    owner: Option<ValueId>,
+    table: Option<ValueId>,
+    table_cols: usize,
+    page_len: usize,
+    page_stride: usize,
+    values: i64,
+}
+
+impl Heads<'_> {
+    fn arg(&self) -> Arg {
+        let &AttentionShape { heads, kv_heads, head_dim, rope, scale } = self.shape;
+        debug_assert!(head_dim <= DIM_MAX, "a head of {head_dim} columns");
+        let frequencies = rope.map_or(Place::Null, |rope| {
+            Place::Weight(Derived::Frequencies { theta: rope.theta.to_bits(), dim: head_dim })
+        });
+        Arg::Struct(vec![
+            self.q.clone(),
+            self.k.clone(),
+            self.v.clone(),
+            field(maybe_vector(self.q_norm)),
+            field(maybe_vector(self.k_norm)),
+            field(frequencies),
+            Field::F32(self.eps),
+            Field::F32(scale),
+            int_field(heads),
+            int_field(kv_heads),
+            int_field(head_dim),
+            super::maybe(self.positions),
+            int_field(self.position),
+            int_field(self.steps),
+        ])
+    }
+}
+
+impl Keys {
+    fn arg(&self) -> Arg {
+        Arg::Struct(vec![
+            self.pages.clone(),
+            super::maybe(self.owner),
+            super::maybe(self.table),
+            int_field(self.table_cols),
+            int_field(self.page_len),
+            Field::I64(i64::try_from(self.page_stride).unwrap_or(i64::MAX)),
+            Field::I64(self.values),
+        ])
+    }
+}
+
+/// Columns a lane holds.
+const fn parts(dim: usize) -> usize {
+    match dim {
+        0..=32 => 1,
+        33..=64 => 2,
+        65..=128 => 4,
+        _ => 8,
+    }
+}
+
+/// A window no position reaches.
+const NO_WINDOW: usize = i32::MAX as usize;
+
+impl Lowering<'_> {
+    pub(super) fn attention(&mut self, op: &Op) {
+        match op {
+            Op::PagedAttention { .. } => self.paged(op),
+            Op::DepthAttention { .. } => self.depth(op),
+            Op::WindowAttention { .. } => self.window(op),
+            Op::LocalAttention { .. } => self.local(op),
+            _ => unreachable!("only attention is lowered here"),
+        }
+    }
+
+    /// Type of keys and values in pages.
+    pub(crate) const fn page_storage(&self) -> Storage {
+        self.factor()
+    }
+
+    fn paged(&mut self, op: &Op) {
+        let &Op::PagedAttention {
+            q,
+            k,
+            v,
+            q_norm,
+            k_norm,
+            norm_eps,
+            ref shape,
+            pages,
+            layer,
+            positions,
+            owner,
+            page_table,
+            out,
+        } = op
+        else {
+            return;
+        };
+        let Some(spec) = self.catalog.paged(pages) else { return };
+        let half = spec.page_len * spec.kv_heads * spec.head_dim;
+        let storage = self.page_storage();
+        let first = 2 * layer * half * storage.bytes();
+        let heads = Heads {
+            q: field(Place::Value(q)),
+            k: field(Place::Value(k)),
+            v: field(Place::Value(v)),
+            q_norm,
+            k_norm,
+            eps: norm_eps,
+            shape,
+            positions: Some(positions),
+            position: 0,
+            steps: 1,
+        };
+        let keys = Keys {
+            pages: Field::At(Place::Pages(pages), first as u64),
+            owner: Some(owner),
+            table: Some(page_table),
+            table_cols: self.cols(page_table),
+            page_len: spec.page_len,
+            page_stride: 2 * spec.layers * half,
+            values: i64::try_from(half).unwrap_or(i64::MAX),
+        };
+        // A decode step's rows belong to different contexts; a prompt's rows attend to each other.
+        let alone = self.program.value(q).rows == Rows::PerRow(1);
+        self.attend(&heads, &keys, storage, self.rows_of(q), NO_WINDOW, alone, out);
+    }
+
+    fn depth(&mut self, op: &Op) {
+        let &Op::DepthAttention { q, k, v, q_norm, k_norm, norm_eps, ref shape, keys, values, position, out } =
+            op
+        else {
+            return;
+        };
+        let steps = self.steps_of(q);
+        let heads = Heads {
+            q: field(Place::Value(q)),
+            k: field(Place::Value(k)),
+            v: field(Place::Value(v)),
+            q_norm,
+            k_norm,
+            eps: norm_eps,
+            shape,
+            positions: None,
+            position,
+            steps,
+        };
+        // Keys and values are two values of the program; the kernel wants the way from one to the other, which
+        // only the arena's layout tells: both are placed as one piece of working memory of the first.
+        let capacity = self.steps_of(keys);
+        let stride = capacity * self.cols(keys);
+        let caches = self.depth_cache(keys, values);
+        let keys = Keys {
+            pages: field(caches),
+            owner: None,
+            table: None,
+            table_cols: 0,
+            page_len: capacity,
+            page_stride: stride,
+            values: i64::try_from(self.shape.batch * stride).unwrap_or(i64::MAX),
+        };
+        self.attend(&heads, &keys, Storage::F32, self.rows_of(q), NO_WINDOW, steps == 1, out);
+    }
+
+    /// One piece of memory for the keys and values of one layer of a frame.
+    fn depth_cache(&mut self, keys: ValueId, values: ValueId) -> Place {
+        if let Some((_, place)) = self.caches.iter().find(|(pair, _)| *pair == (keys, values)) {
+            return place.clone();
+        }
+        let bytes = (self.count(keys) + self.count(values)) * Storage::F32.bytes();
+        let place = self.temp(bytes);
+        self.caches.push(((keys, values), place.clone()));
+        place
+    }
+
+    fn local(&mut self, op: &Op) {
+        let &Op::LocalAttention { q, k, v, ref shape, window, out } = op else { return };
+        let rows = self.rows_of(q);
+        let half = rows * self.cols(k);
+        let cache = self.temp(2 * half * Storage::F32.bytes());
+        let heads = Heads {
+            q: field(Place::Value(q)),
+            k: field(Place::Value(k)),
+            v: field(Place::Value(v)),
+            q_norm: None,
+            k_norm: None,
+            eps: 0.0,
+            shape,
+            positions: None,
+            position: 0,
+            steps: rows,
+        };
+        let keys = Keys {
+            pages: field(cache),
+            owner: None,
+            table: None,
+            table_cols: 0,
+            page_len: rows,
+            page_stride: 0,
+            values: i64::try_from(half).unwrap_or(i64::MAX),
+        };
+        self.attend(&heads, &keys, Storage::F32, rows, window.min(NO_WINDOW), false, out);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what one launch is made of")]
+    fn attend(
+        &mut self,
+        heads: &Heads<'_>,
+        keys: &Keys,
+        stored: Storage,
+        rows: usize,
+        window: usize,
+        fused: bool,
+        out: ValueId,
+    ) {
+        let &AttentionShape { heads: count, kv_heads, head_dim, .. } = heads.shape;
+        if !fused {
+            let kernel = format!("append_{}", stored.letter());
+            self.launch(kernel, [kv_heads, rows, 1], THREADS, 0, vec![heads.arg(), keys.arg()]);
+        }
+        let kernel = format!("attend_{}{}_{}", stored.letter(), self.storage(out).letter(), parts(head_dim));
+        let args = vec![heads.arg(), keys.arg(), int(window), int(usize::from(fused)), value(out)];
+        self.launch(kernel, [count, rows, 1], THREADS, 0, args);
+    }
+
+    fn window(&mut self, op: &Op) {
+        let &Op::WindowAttention { q, k, v, ref shape, window, state, slots, start, valid, out } = op else {
+            return;
+        };
+        let steps = self.steps_of(q);
+        let heads = Heads {
+            q: field(Place::Value(q)),
+            k: field(Place::Value(k)),
+            v: field(Place::Value(v)),
+            q_norm: None,
+            k_norm: None,
+            eps: 0.0,
+            shape,
+            positions: None,
+            position: 0,
+            steps,
+        };
+        let kernel = format!("attend_window_{}_{}", self.storage(out).letter(), parts(shape.head_dim));
+        let args = vec![
+            heads.arg(),
+            at(Place::State(state)),
+            value(slots),
+            value(start),
+            value(valid),
+            int(window),
+            value(out),
+        ];
+        let shared = steps * shape.head_dim * Storage::F32.bytes();
+        self.launch(kernel, [shape.kv_heads, self.shape.batch, 1], THREADS, shared, args);
+    }
+}

@@ -1,0 +1,299 @@
+//! Matrix products: linear layers alone, in threes that share an input, gated pairs.
+
+use device::program::{Activation, Op, Role};
+use device::{ValueId, WeightId};
+
+use super::rows::activation_code;
+use super::{Arg, Derived, Field, Lowering, Place, Storage, at, field, int_field, long, maybe_vector, value};
+
+/// One matrix of a product.
+pub(super) struct Factor {
+    pub(super) weight: Derived,
+    pub(super) bias: Place,
+    pub(super) out: Place,
+    /// Columns of the result.
+    pub(super) cols: usize,
+}
+
+/// Rows of the left factor: row r begins at `(r / group) * group_stride + (r % group) * row_stride`.
+pub(super) struct Left {
+    pub(super) at: Place,
+    pub(super) rows: usize,
+    pub(super) group: usize,
+    pub(super) group_stride: usize,
+    pub(super) row_stride: usize,
+    pub(super) tap_stride: usize,
+    /// Values of a tap, and taps.
+    pub(super) cin: usize,
+    pub(super) taps: usize,
+}
+
+/// `struct Product` of `dense.cu`.
+pub(super) struct Product {
+    pub(super) left: Left,
+    pub(super) factors: Vec<Factor>,
+    pub(super) gated: bool,
+    pub(super) activation: Option<Activation>,
+    pub(super) residual: Option<(Place, Storage)>,
+    pub(super) out: Storage,
+    /// Type of both factors.
+    pub(super) factor: Storage,
+}
+
+/// A shape of tile there is a kernel for.
+struct Tile {
+    name: &'static str,
+    rows: usize,
+    cols: usize,
+    threads: u32,
+    stages: usize,
+}
+
+const TILES: [Tile; 6] = [
+    Tile { name: "product_tensor_16x64", rows: 16, cols: 64, threads: 128, stages: 6 },
+    Tile { name: "product_tensor_32x64", rows: 32, cols: 64, threads: 128, stages: 6 },
+    Tile { name: "product_tensor_64x64", rows: 64, cols: 64, threads: 128, stages: 5 },
+    Tile { name: "product_tensor_128x64", rows: 128, cols: 64, threads: 256, stages: 4 },
+    Tile { name: "product_tensor_128x96", rows: 128, cols: 96, threads: 256, stages: 4 },
+    Tile { name: "product_tensor_128x128", rows: 128, cols: 128, threads: 256, stages: 4 },
+];
+/// Side of a plain kernel's tile.
+const PLAIN: usize = 64;
+/// Steps of k a block of a tensor kernel takes at least when k is split.
+const SPLIT_STEPS_MIN: usize = 4;
+const STEP: usize = 64;
+/// Blocks wanted on each SM of the partition before k is split no further.
+const BLOCKS_PER_SM: usize = 2;
+
+impl Lowering<'_> {
+    /// Lowers the product at `index`; returns how many ops it took in.
+    pub(super) fn dense(&mut self, index: usize) -> usize {
+        match self.program.ops[index] {
+            Op::Linear { input, .. } => {
+                let group = self.siblings(index);
+                let left = self.left(input);
+                let mut factors = Vec::new();
+                let (mut act, mut sum, mut storage) = (None, None, Storage::F32);
+                for op in &self.program.ops[index..index + group] {
+                    let Op::Linear { weight, bias, activation, residual, out, .. } = *op else { continue };
+                    factors.push(self.factor_of(weight, bias, out));
+                    act = activation;
+                    sum = residual.map(|id| (Place::Value(id), self.storage(id)));
+                    storage = self.storage(out);
+                }
+                let factor = self.factor();
+                self.product(Product {
+                    left,
+                    factors,
+                    gated: false,
+                    activation: act,
+                    residual: sum,
+                    out: storage,
+                    factor,
+                });
+                group
+            }
+            Op::GatedMlp { input, gate, up, down, out } => {
+                self.gated_mlp(index, input, [gate, up, down], out)
+            }
+            _ => unreachable!("only products are lowered here"),
+        }
+    }
+
+    /// How many linear layers from `index` on share input and kind, and can be one launch: up to three.
+    fn siblings(&self, index: usize) -> usize {
+        let plain = |op: &Op| match *op {
+            Op::Linear { input, activation: None, residual: None, out, .. } => {
+                Some((input, self.storage(out)))
+            }
+            _ => None,
+        };
+        let Some(first) = plain(&self.program.ops[index]) else { return 1 };
+        let more = self.program.ops[index + 1..].iter().take(2);
+        1 + more.take_while(|op| plain(op) == Some(first)).count()
+    }
+
+    fn factor_of(&self, weight: WeightId, bias: Option<WeightId>, out: ValueId) -> Factor {
+        Factor {
+            weight: Derived::Plain { id: weight, bf16: self.factor().is_bf16() },
+            bias: maybe_vector(bias),
+            out: Place::Value(out),
+            cols: self.cols(out),
+        }
+    }
+
+    /// A value as the left factor, brought to the factors' type.
+    fn left(&mut self, input: ValueId) -> Left {
+        let (rows, cols) = (self.rows_of(input), self.cols(input));
+        let place = if self.storage(input) == self.factor() {
+            Place::Value(input)
+        } else {
+            let n = rows * cols;
+            let temp = self.temp(2 * n);
+            self.each("to_bf16", n, vec![value(input), at(temp.clone()), long(n)]);
+            temp
+        };
+        whole(place, rows, cols)
+    }
+
+    /// `down(silu(gate x) * up x)`, and the stream it is added to, when that is the next op.
+    fn gated_mlp(&mut self, index: usize, input: ValueId, weights: [WeightId; 3], out: ValueId) -> usize {
+        let [gate, up, down] = weights;
+        let (rows, factor) = (self.rows_of(input), self.factor());
+        let inner = self.catalog.weight(gate).map_or(0, |weight| weight.shape[0]);
+        let left = self.left(input);
+        let between = self.temp(rows * inner * factor.bytes());
+        let plain = |id, out: &Place| Factor {
+            weight: Derived::Plain { id, bf16: factor.is_bf16() },
+            bias: Place::Null,
+            out: out.clone(),
+            cols: inner,
+        };
+        self.product(Product {
+            left,
+            factors: vec![plain(gate, &between), plain(up, &between)],
+            gated: true,
+            activation: None,
+            residual: None,
+            out: factor,
+            factor,
+        });
+        let (target, residual, taken) = match self.program.ops.get(index + 1) {
+            Some(&Op::AddScaled { target, input, scale: None })
+                if input == out && self.is_last(index + 1, out) =>
+            {
+                (target, Some((Place::Value(target), self.storage(target))), 2)
+            }
+            _ => (out, None, 1),
+        };
+        let down = self.factor_of(down, None, target);
+        let storage = self.storage(target);
+        self.product(Product {
+            left: whole(between, rows, inner),
+            factors: vec![down],
+            gated: false,
+            activation: None,
+            residual,
+            out: storage,
+            factor,
+        });
+        taken
+    }
+
+    /// Whether nothing reads `id` after op `index` before it is written again.
+    fn is_last(&self, index: usize, id: ValueId) -> bool {
+        if self.program.outputs.contains(&id) {
+            return false;
+        }
+        for op in &self.program.ops[index + 1..] {
+            for operand in op.operands().iter().filter(|operand| operand.value == id) {
+                return matches!(operand.role, Role::Write);
+            }
+        }
+        true
+    }
+
+    pub(super) fn product(&mut self, product: Product) {
+        let Product { ref left, ref factors, gated, .. } = product;
+        let widest = factors.iter().map(|factor| factor.cols).max().unwrap_or(0);
+        let aligned = left.cin.is_multiple_of(8)
+            && left.row_stride.is_multiple_of(8)
+            && left.group_stride.is_multiple_of(8)
+            && left.tap_stride.is_multiple_of(8);
+        if product.factor != Storage::Bf16 || !aligned {
+            let letter = product.factor.letter();
+            let tiles = tiles(factors, gated, PLAIN, PLAIN);
+            let grid = [tiles, left.rows.div_ceil(PLAIN), 1];
+            let args = vec![arguments(&product, 1, Place::Null)];
+            return self.launch(format!("product_plain_{letter}{letter}"), grid, 256, 0, args);
+        }
+        let tile = &TILES[choose(left.rows, widest)];
+        let across = tiles(factors, gated, tile.cols, tile.cols / 2);
+        let down = left.rows.div_ceil(tile.rows);
+        let steps = (left.cin * left.taps).div_ceil(STEP);
+        let wanted = (BLOCKS_PER_SM * self.target.sms as usize) / (across * down).max(1);
+        let splits = wanted.min(steps / SPLIT_STEPS_MIN).max(1);
+        let partial = if splits > 1 {
+            self.counters = self.counters.max(across * down);
+            self.temp(splits * across * down * tile.rows * tile.cols * 4)
+        } else {
+            Place::Null
+        };
+        let shared = tile.stages * (tile.rows + tile.cols) * 128;
+        let args = vec![arguments(&product, splits, partial)];
+        self.launch(tile.name, [across, down, splits], tile.threads, shared, args);
+    }
+}
+
+/// All rows of a matrix, one tap.
+pub(super) fn whole(at: Place, rows: usize, cols: usize) -> Left {
+    Left {
+        at,
+        rows,
+        group: rows.max(1),
+        group_stride: 0,
+        row_stride: cols,
+        tap_stride: 0,
+        cin: cols,
+        taps: 1,
+    }
+}
+
+fn tiles(factors: &[Factor], gated: bool, cols: usize, gated_cols: usize) -> usize {
+    match factors {
+        [first, ..] if gated => first.cols.div_ceil(gated_cols),
+        _ => factors.iter().map(|factor| factor.cols.div_ceil(cols)).sum(),
+    }
+}
+
+/// The tile for a result of `rows` by `cols`.
+const fn choose(rows: usize, cols: usize) -> usize {
+    match rows {
+        0..=16 => 0,
+        17..=32 => 1,
+        33..=64 => 2,
+        65..=256 => 3,
+        _ if cols <= 64 => 3,
+        _ if cols <= 96 => 4,
+        _ => 5,
+    }
+}
+
+fn arguments(product: &Product, splits: usize, partial: Place) -> Arg {
+    let Product { left, factors, gated, activation, residual, out, .. } = product;
+    let three = |pick: &dyn Fn(&Factor) -> Field, none: Field| -> Vec<Field> {
+        (0..3).map(|i| factors.get(i).map_or_else(|| none.clone(), pick)).collect()
+    };
+    let long = |value: usize| Field::I64(i64::try_from(value).unwrap_or(i64::MAX));
+    let null = || field(Place::Null);
+    let mut fields = vec![
+        field(left.at.clone()),
+        long(left.group_stride),
+        long(left.row_stride),
+        long(left.tap_stride),
+        int_field(left.rows),
+        int_field(left.group),
+        int_field(left.cin),
+        int_field(left.taps),
+    ];
+    fields.extend(three(&|factor| field(Place::Weight(factor.weight.clone())), null()));
+    fields.extend(three(&|factor| field(factor.out.clone()), null()));
+    fields.extend(three(&|factor| field(factor.bias.clone()), null()));
+    fields.extend(three(&|factor| int_field(factor.cols), int_field(0)));
+    let residual_bf16 = residual.as_ref().is_some_and(|(_, storage)| storage.is_bf16());
+    fields.extend([
+        int_field(factors.len()),
+        int_field(usize::from(*gated)),
+        int_field(activation_code(*activation)),
+        int_field(usize::from(out.is_bf16())),
+        int_field(usize::from(residual_bf16)),
+        int_field(splits),
+        field(residual.as_ref().map_or(Place::Null, |(place, _)| place.clone())),
+        null(),
+        null(),
+        null(),
+        field(partial),
+        field(Place::Counters),
+    ]);
+    Arg::Struct(fields)
+}
