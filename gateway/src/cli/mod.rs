@@ -1,7 +1,9 @@
 //! The command line (DESIGN.md section 7). Exit codes: 0 done, 1 failed, 2 bad usage or config.
 
+mod bench;
 mod check;
 mod inspect;
+mod measuring;
 mod serve;
 mod speak;
 
@@ -23,6 +25,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measure running servers: open loop, with a listener's ears
+    Bench(bench::BenchFlags),
     /// Print the resolved configuration, where each value came from, and its hash
     Check {
         /// Configuration file (TOML)
@@ -98,6 +102,7 @@ pub fn main(embedded: Option<Embedded>) -> ExitCode {
         }
     };
     let outcome = match cli.command {
+        Command::Bench(flags) => bench::run(&flags),
         Command::Check { file } => check::run(&file),
         Command::Inspect { dir } => inspect::run(&dir),
         Command::Serve(flags) => serve::run(&flags, embedded),
