@@ -19,6 +19,7 @@ pub mod plot;
 pub mod random;
 pub mod rates;
 pub mod report;
+pub mod sim;
 pub mod table;
 pub mod target;
 pub mod workload;

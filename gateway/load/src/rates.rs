@@ -33,7 +33,7 @@ const NEAR: f64 = 0.04;
 /// Bisection goes by windows this many times shorter.
 const SHORTER: i64 = 4;
 /// Full windows a search spends on confirming before it says what it has.
-const CONFIRMATIONS_MAX: usize = 4;
+const CONFIRMATIONS_MAX: u32 = 10;
 
 impl Rates {
     /// Reads `START:STEP:STOP`, or one rate.
@@ -109,13 +109,14 @@ enum Stage {
         high: f64,
         low_known: bool,
     },
-    /// `rate` with a full window, then one step above.
+    /// Full windows around what bisection found, until one that holds and one that does not are a step
+    /// apart.
     Confirm {
-        rate: f64,
+        found: f64,
         step: f64,
-        left: usize,
-        held_below: bool,
-        failed_above: bool,
+        held: Option<f64>,
+        failed: Option<f64>,
+        taken: u32,
     },
     Over,
 }
@@ -134,7 +135,14 @@ impl Chooser {
                 let rate = if low_known { (low + high) / 2.0 } else { low };
                 Some(Offer { rate: tidy(rate), window: short, reported: false })
             }
-            Stage::Confirm { rate, .. } => {
+            Stage::Confirm { found, step, held, failed, taken } => {
+                let rate = match (held, failed) {
+                    (None, None) => found,
+                    (Some(held), None) => held + step,
+                    // Ever longer steps down: short windows may have flattered much.
+                    (None, Some(failed)) => (failed - step * f64::from(1 << taken.min(8))).max(failed / 2.0),
+                    (Some(held), Some(failed)) => f64::midpoint(held, failed),
+                };
                 Some(Offer { rate: tidy(rate), window: self.window, reported: true })
             }
             Stage::Over => None,
@@ -158,21 +166,20 @@ impl Chooser {
                 let known = low_known || held;
                 if low < result.rate / 1_000.0 || (known && high - low <= NEAR * high) {
                     let step = (NEAR * high).max(1e-3);
-                    let (held_below, failed_above) = (false, false);
-                    Stage::Confirm { rate: low, step, left: CONFIRMATIONS_MAX, held_below, failed_above }
+                    Stage::Confirm { found: low, step, held: None, failed: None, taken: 0 }
                 } else {
                     Stage::Bisect { low, high, low_known: known }
                 }
             }
-            Stage::Confirm { left, held_below, failed_above, .. }
-                if left <= 1 || (held && failed_above) || (!held && held_below) =>
-            {
-                Stage::Over
-            }
-            Stage::Confirm { rate, step, left, held_below, failed_above } => {
-                let next = if held { rate + step } else { (rate - step).max(step / 2.0) };
-                let (held_below, failed_above) = (held_below || held, failed_above || !held);
-                Stage::Confirm { rate: next, step, left: left - 1, held_below, failed_above }
+            Stage::Confirm { found, step, held: below, failed, taken } => {
+                let below = if held { Some(result.rate) } else { below };
+                let failed = if held { failed } else { Some(result.rate) };
+                let near = below.zip(failed).is_some_and(|(below, failed)| failed - below <= step * 1.01);
+                if near || taken + 1 >= CONFIRMATIONS_MAX {
+                    Stage::Over
+                } else {
+                    Stage::Confirm { found, step, held: below, failed, taken: taken + 1 }
+                }
             }
             Stage::Over => Stage::Over,
         };

@@ -135,7 +135,7 @@ impl Rate {
                 3,
             ),
             first_chunk_ms: Percentiles::of(outcomes.iter().filter_map(|it| it.first_chunk).collect()).p50,
-            frames_sent: outcomes.iter().map(|it| it.frames_sent).sum(),
+            frames_sent: frames_sent(outcomes),
             ..Self::default()
         };
         for limit in LIMITS_MS {
@@ -198,6 +198,12 @@ impl TargetReport {
         }
         Self { name, rates, capacity }
     }
+}
+
+/// Frames of the requests that were heard to their end, where a server says what it made of each.
+fn frames_sent(outcomes: &[Outcome]) -> u64 {
+    let told = outcomes.iter().any(|it| it.frames_made.is_some());
+    outcomes.iter().filter(|it| it.frames_made.is_some() || !told).map(|it| it.frames_sent).sum()
 }
 
 /// Most kinds of failure told apart in one report.

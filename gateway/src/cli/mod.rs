@@ -5,6 +5,7 @@ mod check;
 mod inspect;
 mod measuring;
 mod serve;
+mod simulate;
 mod speak;
 
 use std::path::PathBuf;
@@ -37,8 +38,12 @@ enum Command {
         /// Folder of the checkpoint
         dir: PathBuf,
     },
+    /// Rank what roles on several devices would carry
+    Plan(simulate::PlanFlags),
     /// Serve the WebSocket, the HTTP endpoints and the page
     Serve(ServeFlags),
+    /// Predict a benchmark's report from a profile, on virtual time
+    Simulate(simulate::SimulateFlags),
     /// Speak a text into a file
     Speak(speak::SpeakFlags),
 }
@@ -105,7 +110,9 @@ pub fn main(embedded: Option<Embedded>) -> ExitCode {
         Command::Bench(flags) => bench::run(&flags),
         Command::Check { file } => check::run(&file),
         Command::Inspect { dir } => inspect::run(&dir),
+        Command::Plan(flags) => simulate::plan(&flags),
         Command::Serve(flags) => serve::run(&flags, embedded),
+        Command::Simulate(flags) => simulate::run(&flags),
         Command::Speak(flags) => speak::run(&flags, embedded),
     };
     match outcome {
