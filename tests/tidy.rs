@@ -19,7 +19,8 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("codecs", "codecs", &["contract"]),
     ("proto", "gateway/proto", &["contract", "codecs"]),
     ("client", "gateway/client", &["proto", "codecs"]),
-    ("gateway", "gateway", &["contract", "runtime", "scripted", "proto", "codecs", "client"]),
+    ("load", "gateway/load", &["contract", "sched", "proto", "codecs", "client", "scripted"]),
+    ("gateway", "gateway", &["contract", "runtime", "scripted", "proto", "codecs", "client", "load"]),
 ];
 
 /// External crates that would break what a crate promises.
@@ -32,6 +33,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("runtime", &["axum", "tokio", "hyper"]),
     ("codecs", &["tokio"]),
     ("proto", &["tokio", "axum"]),
+    ("load", &["axum"]),
 ];
 
 /// Files longer than [`LINES_MAX`], each with its reason.
@@ -42,6 +44,7 @@ const LINES_MAX: usize = 500;
 const CLOCKS: &[(&str, &str)] = &[
     ("engine/runtime/src/clock.rs", "the engine loop's clock"),
     ("gateway/src/clock.rs", "the gateway's drive loop"),
+    ("gateway/load/src/clock.rs", "the generator is outside the server and has a clock of its own"),
     ("gateway/client/src/utterance.rs", "a client is outside the server and has a clock of its own"),
 ];
 

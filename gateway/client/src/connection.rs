@@ -66,7 +66,18 @@ pub struct Receiver {
 /// # Errors
 /// [`ClientError`] when the connection, the upgrade or the first message fails.
 pub async fn connect(address: &str) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
-    connect_with_buffer(address, None).await
+    connect_with(address, None, None).await
+}
+
+/// As [`connect`], with a token as a program names it (docs/protocol.md section 1).
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_as(
+    address: &str,
+    token: Option<&str>,
+) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
+    connect_with(address, token, None).await
 }
 
 /// As [`connect`], with a bound on the kernel's receive buffer: how a slow reader is played.
@@ -75,6 +86,14 @@ pub async fn connect(address: &str) -> Result<(Sender, Receiver, Box<Ready>), Cl
 /// As [`connect`].
 pub async fn connect_with_buffer(
     address: &str,
+    receive_buffer_bytes: Option<u32>,
+) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
+    connect_with(address, None, receive_buffer_bytes).await
+}
+
+async fn connect_with(
+    address: &str,
+    token: Option<&str>,
     receive_buffer_bytes: Option<u32>,
 ) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
     let target = tokio::net::lookup_host(address)
@@ -89,6 +108,12 @@ pub async fn connect_with_buffer(
     socket.set_nodelay(true)?;
     let mut request = format!("ws://{address}/v1/stream").into_client_request().map_err(refused)?;
     request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
+    if let Some(token) = token {
+        let value = HeaderValue::from_str(&format!("Bearer {token}"));
+        let value =
+            value.map_err(|_| ClientError::Unreadable("a token of visible ASCII is needed".to_owned()))?;
+        request.headers_mut().insert("authorization", value);
+    }
     let (stream, _) = tokio_tungstenite::client_async(request, socket).await.map_err(refused)?;
     let (sink, stream) = stream.split();
     let mut receiver = Receiver { stream, closed: false };

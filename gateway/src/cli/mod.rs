@@ -1,8 +1,11 @@
 //! The command line (DESIGN.md section 7). Exit codes: 0 done, 1 failed, 2 bad usage or config.
 
+mod bench;
 mod check;
 mod inspect;
+mod measuring;
 mod serve;
+mod simulate;
 mod speak;
 
 use std::path::PathBuf;
@@ -23,6 +26,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measure running servers: open loop, with a listener's ears
+    Bench(bench::BenchFlags),
     /// Print the resolved configuration, where each value came from, and its hash
     Check {
         /// Configuration file (TOML)
@@ -33,8 +38,12 @@ enum Command {
         /// Folder of the checkpoint
         dir: PathBuf,
     },
+    /// Rank what roles on several devices would carry
+    Plan(simulate::PlanFlags),
     /// Serve the WebSocket, the HTTP endpoints and the page
     Serve(ServeFlags),
+    /// Predict a benchmark's report from a profile, on virtual time
+    Simulate(simulate::SimulateFlags),
     /// Speak a text into a file
     Speak(speak::SpeakFlags),
 }
@@ -101,9 +110,12 @@ pub fn main(embedded: Option<Embedded>) -> ExitCode {
         }
     };
     let outcome = match cli.command {
+        Command::Bench(flags) => bench::run(&flags),
         Command::Check { file } => check::run(&file),
         Command::Inspect { dir } => inspect::run(&dir),
+        Command::Plan(flags) => simulate::plan(&flags),
         Command::Serve(flags) => serve::run(&flags, embedded),
+        Command::Simulate(flags) => simulate::run(&flags),
         Command::Speak(flags) => speak::run(&flags, embedded),
     };
     match outcome {

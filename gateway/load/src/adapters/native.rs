@@ -1,0 +1,297 @@
+//! The native wire, with a listener's playback reports.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{ClientError, Event, Receiver, Sender, connect_as};
+use codecs::opus::OpusDecoder;
+use contract::{Span, Tick};
+use proto::wire::{
+    AudioChoice, ClientMessage, Header, Hello, ListenerState, Open, PacketKind, PlaybackReport, Ready,
+    SamplingFields, ServerMessage, WireCodec,
+};
+
+use super::{PcmPieces, Request, STOP_LIMIT, failure, is_audible, until};
+use crate::hearing::Hearing;
+use crate::outcome::Ending;
+use crate::random::Random;
+
+const CONTEXT: u16 = 1;
+/// Codes that turn a request away before it has begun, beside every `overloaded_error`.
+const REFUSALS: [&str; 3] = ["quota_exceeded", "too_many_contexts", "draining"];
+
+pub(super) async fn speak(
+    request: &Request<'_>,
+    hearing: &mut Hearing,
+    pcm: bool,
+    ids_per_s: Option<f64>,
+) -> Result<Ending, String> {
+    let connected = connect_as(&request.target.address, request.token).await;
+    let (mut sender, receiver, ready) = match connected {
+        Ok(connected) => connected,
+        Err(ClientError::Refused { status, body }) => return Ok(refused(status, &body)),
+        Err(error) => return Err(failure(error)),
+    };
+    begin(request, hearing, &mut sender, pcm).await.map_err(failure)?;
+    let pieces = request.pieces(ids_per_s);
+    let mut talk = Talk::new(request, hearing, sender, receiver, &ready);
+    let ending = talk.run(pieces).await;
+    // The server's last word is `end`; a close it does not hear changes nothing.
+    drop(tokio::time::timeout(Duration::from_millis(200), talk.sender.close()).await);
+    ending
+}
+
+async fn begin(
+    request: &Request<'_>,
+    hearing: &Hearing,
+    sender: &mut Sender,
+    pcm: bool,
+) -> Result<(), ClientError> {
+    let hello = Hello {
+        client: Some("voxlane bench".to_owned()),
+        playback: Some(hearing.habits().player()),
+        trace: true,
+    };
+    sender.send(&ClientMessage::Hello(hello)).await?;
+    let field = |key| request.target.field(key).map(str::to_owned);
+    let codec = if pcm { WireCodec::Pcm } else { WireCodec::Opus };
+    let open = Open {
+        context: CONTEXT,
+        audio: Some(AudioChoice { codec, sample_rate: None }),
+        model: field("model"),
+        voice: field("voice"),
+        language: field("language"),
+        sampling: SamplingFields { seed: Some(request.arrival.seed >> 12), ..SamplingFields::default() },
+        exact_frames: request.exact_frames(),
+        ..Open::default()
+    };
+    sender.open(open).await
+}
+
+/// One utterance under way.
+struct Talk<'a> {
+    request: &'a Request<'a>,
+    hearing: &'a mut Hearing,
+    sender: Sender,
+    receiver: Receiver,
+    decoder: Option<OpusDecoder>,
+    sample_rate: u32,
+    epoch: Option<contract::Epoch>,
+    /// Samples before the first true one, still to come.
+    skip: u64,
+    sequence: u32,
+    interval: Span,
+    next_report: Option<Tick>,
+    reported: Option<(ListenerState, u32)>,
+    /// Reports that the listener's link holds back.
+    held: std::collections::VecDeque<(Tick, PlaybackReport)>,
+    random: Random,
+    cut: Option<Tick>,
+}
+
+impl<'a> Talk<'a> {
+    fn new(
+        request: &'a Request<'a>,
+        hearing: &'a mut Hearing,
+        sender: Sender,
+        receiver: Receiver,
+        ready: &Ready,
+    ) -> Self {
+        Self {
+            request,
+            hearing,
+            sender,
+            receiver,
+            decoder: None,
+            sample_rate: 24_000,
+            epoch: None,
+            skip: 0,
+            sequence: 0,
+            interval: Span::from_millis(i64::try_from(ready.report_interval_ms).unwrap_or(200).max(50)),
+            next_report: None,
+            reported: None,
+            held: std::collections::VecDeque::new(),
+            random: Random::new(request.arrival.seed ^ 0x7265_706f_7274),
+            cut: None,
+        }
+    }
+
+    async fn run(&mut self, pieces: Vec<(Duration, String)>) -> Result<Ending, String> {
+        let clock = self.request.clock;
+        let begun = clock.now();
+        let at = |after: Duration| begun + Span::from_micros(i64::try_from(after.as_micros()).unwrap_or(0));
+        let mut pieces = pieces.into_iter().peekable();
+        let mut ended = false;
+        loop {
+            let text_due = match pieces.peek() {
+                Some((after, _)) => Some(at(*after)),
+                None if !ended => Some(clock.now()),
+                None => None,
+            };
+            let own = [self.wake(), text_due].into_iter().flatten().min();
+            let event = tokio::select! {
+                biased;
+                event = self.receiver.next() => Some(event.map_err(failure)?),
+                () = until(clock, own) => None,
+            };
+            let now = clock.now();
+            if let Some(event) = event {
+                if let Some(ending) = self.event(now, event)? {
+                    return Ok(ending);
+                }
+            } else if text_due.is_some_and(|due| due <= now) {
+                match pieces.next() {
+                    Some((_, text)) => self.sender.append(CONTEXT, &text).await.map_err(failure)?,
+                    None => {
+                        ended = true;
+                        self.sender.end(CONTEXT).await.map_err(failure)?;
+                    }
+                }
+            }
+            if self.cut.is_none() && self.hearing.interrupts_at().is_some_and(|at| at <= now) {
+                let played = self.hearing.interrupted(now);
+                self.cut = Some(now);
+                pieces = Vec::new().into_iter().peekable();
+                ended = true;
+                self.sender.cancel(CONTEXT, Some(played)).await.map_err(failure)?;
+            }
+            let limit = Span::from_micros(i64::try_from(STOP_LIMIT.as_micros()).unwrap_or(0));
+            if self.cut.is_some_and(|cut| now.since(cut) > limit) {
+                return Err("the server did not answer an interrupt".to_owned());
+            }
+            self.report(now).await.map_err(failure)?;
+        }
+    }
+
+    /// When something of the listener's own is due.
+    fn wake(&self) -> Option<Tick> {
+        if let Some(cut) = self.cut {
+            return Some(cut + Span::from_millis(2_001));
+        }
+        let reporting = self.hearing.habits().reports;
+        let change = self.hearing.next_change().filter(|_| reporting);
+        let held = self.held.front().map(|(at, _)| *at);
+        let cut = self.hearing.interrupts_at();
+        [self.next_report.filter(|_| reporting), change, held, cut].into_iter().flatten().min()
+    }
+
+    fn event(&mut self, now: Tick, event: Event) -> Result<Option<Ending>, String> {
+        match event {
+            Event::Closed { code, reason } => {
+                return Err(failure(format!("the server closed with {code} {reason}").trim_end()));
+            }
+            Event::Packet { header, payload } if header.context == CONTEXT && self.cut.is_none() => {
+                self.packet(now, &header, &payload)?;
+            }
+            Event::Packet { .. } => {}
+            Event::Message(message) => return self.message(message),
+        }
+        Ok(None)
+    }
+
+    fn message(&mut self, message: ServerMessage) -> Result<Option<Ending>, String> {
+        match message {
+            ServerMessage::Opened(opened) => {
+                self.skip = u64::from(opened.audio.pre_skip);
+                self.sample_rate = opened.audio.sample_rate;
+                if opened.audio.codec == "opus" {
+                    let decoder = OpusDecoder::new(24_000, u32::from(opened.audio.pre_skip));
+                    self.decoder = Some(decoder.map_err(failure)?);
+                }
+            }
+            ServerMessage::Chunk(chunk) => self.hearing.first_chunk(chunk.samples, Some(chunk.frames)),
+            ServerMessage::Cancelled { .. } if self.cut.is_some() => return Ok(Some(Ending::Interrupted)),
+            ServerMessage::End(end) if self.cut.is_none() => {
+                let starved = Span::from_micros((end.usage.text_starved_ms * 1_000.0) as i64);
+                self.hearing.made(end.usage.frames, end.usage.samples, starved);
+                let whole = end.reason == "done" || (end.reason == "capped" && end.usage.frames > 0);
+                return if whole {
+                    Ok(Some(Ending::Done))
+                } else {
+                    Err(format!("it ended as {}", end.reason))
+                };
+            }
+            ServerMessage::Error(error) => {
+                let turned_away = self.hearing.is_silent()
+                    && (error.error.kind == "overloaded_error"
+                        || REFUSALS.contains(&error.error.code.as_str()));
+                return if turned_away {
+                    Ok(Some(Ending::Refused(error.error.code)))
+                } else {
+                    Err(failure(format!("{}: {}", error.error.code, error.error.message)))
+                };
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn packet(&mut self, now: Tick, header: &Header, payload: &Bytes) -> Result<(), String> {
+        self.epoch = Some(header.epoch);
+        self.sequence = header.sequence;
+        if header.kind == PacketKind::Gap {
+            // Silence that fills a gap is no sound: the player waits, and that counts as a stall.
+            return Ok(());
+        }
+        let skipped = self.skip.min(u64::from(header.duration));
+        self.skip -= skipped;
+        let samples = u64::from(header.duration) - skipped;
+        // Decoding costs more than all else, and only the first sound is looked for.
+        let audible = self.hearing.is_silent()
+            && match (header.kind, &mut self.decoder) {
+                (PacketKind::Opus, Some(decoder)) => is_audible(decoder.decode(payload).map_err(failure)?),
+                (PacketKind::Pcm, _) => PcmPieces::default().take(payload).1,
+                _ => false,
+            };
+        self.hearing.sound(now, samples, audible);
+        Ok(())
+    }
+
+    /// Sends what a browser would: at each change of state, and at its interval while playing.
+    async fn report(&mut self, now: Tick) -> Result<(), ClientError> {
+        while let Some((_, report)) = self.held.pop_front_if(|(at, _)| *at <= now) {
+            self.sender.report(report).await?;
+        }
+        let Some(epoch) = self.epoch.filter(|_| self.cut.is_none() && self.hearing.habits().reports) else {
+            return Ok(());
+        };
+        let Some(position) = self.hearing.position(now) else { return Ok(()) };
+        let state = (position.state, position.underruns);
+        if self.reported == Some(state) && self.next_report.is_some_and(|due| now < due) {
+            return Ok(());
+        }
+        self.reported = Some(state);
+        let periodic = matches!(position.state, ListenerState::Playing | ListenerState::Prebuffer);
+        self.next_report = periodic.then(|| now + self.interval);
+        let report = PlaybackReport {
+            context: CONTEXT,
+            epoch,
+            t: now.since(Tick::START).as_micros() as f64 / 1_000.0,
+            played: position.played,
+            buffered: position.buffered,
+            state: position.state,
+            underruns: position.underruns,
+            sequence: self.sequence,
+        };
+        let held_back = self.hearing.habits().held_back(&mut self.random);
+        let due = (now + held_back).max(self.held.back().map_or(now, |(at, _)| *at));
+        if due <= now {
+            return self.sender.report(report).await;
+        }
+        self.held.push_back((due, report));
+        Ok(())
+    }
+}
+
+/// What a refused upgrade says: 429 and 503 turn a request away, all else is a failure.
+fn refused(status: u16, body: &str) -> Ending {
+    let said: Option<proto::wire::ErrorObject> = serde_json::from_str::<serde_json::Value>(body)
+        .ok()
+        .and_then(|body| serde_json::from_value(body.get("error")?.clone()).ok());
+    match (status, said) {
+        (429 | 503, Some(said)) => Ending::Refused(said.code),
+        (429 | 503, None) => Ending::Refused(format!("http_{status}")),
+        (_, Some(said)) => Ending::Failed(failure(format!("{}: {}", said.code, said.message))),
+        (_, None) => Ending::Failed(format!("the upgrade was answered with {status}")),
+    }
+}

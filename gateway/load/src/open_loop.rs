@@ -1,0 +1,211 @@
+//! One rate offered to one target: requests leave on their schedule, whatever the server does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::{Span, Tick};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::adapters::{self, Request};
+use crate::arrivals::{Arrival, arrivals};
+use crate::clock::{Clock, processor_time};
+use crate::mood::Moods;
+use crate::outcome::{Ending, Outcome};
+use crate::rates::Offer;
+use crate::report::{Rate, rounded, span_s};
+use crate::target::Target;
+use crate::workload::Workload;
+
+/// What all rates of a run have in common.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub workload: Arc<Workload>,
+    pub moods: Moods,
+    pub seeds: u32,
+    pub token: Option<String>,
+    /// Fixes every request's number of frames, each this many milliseconds long.
+    pub exact_frame_ms: Option<f64>,
+}
+
+/// How long requests are awaited after the last arrival, beyond the longest utterance.
+const PATIENCE: Span = Span::from_millis(20_000);
+/// Between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// Arrivals before the window that are sent and not counted, so that the counted ones meet a server as
+/// busy as it will be: a third of the window, at most 10 s.
+#[must_use]
+pub fn lead_in(window: Span) -> Span {
+    Span::from_micros((window.as_micros() / 3).min(10_000_000))
+}
+
+/// Offers one rate with every seed, pooled. `cut` turning true ends it early: what has ended by then is
+/// counted over the time that has passed, and the second value says so.
+pub async fn offer(
+    target: &Arc<Target>,
+    settings: &Arc<Settings>,
+    offer: Offer,
+    progress: &(dyn Fn(String) + Sync),
+    cut: &watch::Receiver<bool>,
+) -> (Rate, bool) {
+    let mut outcomes = Vec::new();
+    let mut busy = 0.0;
+    let mut measured = Span::ZERO;
+    let mut was_cut = false;
+    for seed in 0..settings.seeds.max(1) {
+        let window = one_window(target, settings, offer, u64::from(seed), progress, cut).await;
+        outcomes.extend(window.outcomes);
+        busy += window.busy_cores / f64::from(settings.seeds.max(1));
+        measured += window.measured;
+        was_cut = window.cut;
+        if was_cut {
+            break;
+        }
+    }
+    let late: Vec<Span> = outcomes.iter().map(|outcome| outcome.started.since(outcome.arrival)).collect();
+    let mut rate = if was_cut {
+        Rate::of(offer.rate, measured.max(Span::from_millis(1)), 1, &outcomes)
+    } else {
+        Rate::of(offer.rate, offer.window, settings.seeds, &outcomes)
+    };
+    rate.generator_cpu = Some(rounded(busy, 3));
+    rate.generator_late_ms = crate::report::Percentiles::of(late).p99;
+    (rate, was_cut)
+}
+
+struct Window {
+    outcomes: Vec<Outcome>,
+    busy_cores: f64,
+    measured: Span,
+    cut: bool,
+}
+
+async fn one_window(
+    target: &Arc<Target>,
+    settings: &Arc<Settings>,
+    offer: Offer,
+    seed: u64,
+    progress: &(dyn Fn(String) + Sync),
+    cut: &watch::Receiver<bool>,
+) -> Window {
+    let lead = lead_in(offer.window);
+    let count = settings.workload.utterances.len();
+    let schedule = arrivals(offer.rate, lead, offer.window, seed, count, &settings.moods);
+    let clock = Clock::start();
+    let cpu = processor_time();
+    let begin = clock.now() + Span::from_millis(20);
+    let counted_from = begin + lead;
+    let mut running: JoinSet<Option<Outcome>> = JoinSet::new();
+    let mut outcomes = Vec::new();
+    let mut cut = cut.clone();
+    let mut tick = tokio::time::interval_at(clock.instant(begin) + PROGRESS, PROGRESS);
+    let longest = settings.workload.utterances.iter().map(|it| it.spoken_s()).fold(0.0, f64::max);
+    let give_up = begin + lead + offer.window + PATIENCE + Span::from_millis((longest * 1_000.0) as i64);
+    let mut sent = 0;
+    let mut was_cut = *cut.borrow();
+    let mut busy = None;
+    while !was_cut && (sent < schedule.len() || !running.is_empty()) {
+        let due = schedule.get(sent).map(|arrival| clock.instant(begin + arrival.at));
+        tokio::select! {
+            biased;
+            _ = cut.changed() => was_cut = true,
+            () = sleep_until(due) => {
+                let arrival = schedule[sent].clone();
+                let due = begin + arrival.at;
+                let task = one(target.clone(), settings.clone(), arrival, due, clock, give_up);
+                running.spawn(task);
+                sent += 1;
+                if sent == schedule.len() {
+                    busy = Some((clock.now(), processor_time()));
+                }
+            }
+            Some(ended) = running.join_next(), if !running.is_empty() => {
+                outcomes.extend(ended.ok().flatten());
+            }
+            _ = tick.tick() => progress(format!(
+                "{} at {}/s, {}: {:.0} of {:.0} s, {sent} sent, {} running, {} failed or refused",
+                target.name,
+                offer.rate,
+                if offer.reported { "full window" } else { "short window" },
+                span_s(clock.now().since(begin)).min(span_s(lead + offer.window)),
+                span_s(lead + offer.window),
+                running.len(),
+                outcomes.iter().filter(|outcome| !outcome.completed()).count(),
+            )),
+        }
+    }
+    let (until, cpu_then) = busy.unwrap_or_else(|| (clock.now(), processor_time()));
+    let measured = clock.now().since(counted_from).clamp(Span::ZERO, offer.window);
+    Window { outcomes, busy_cores: cores(cpu, cpu_then, until.since(begin)), measured, cut: was_cut }
+}
+
+/// One request; `None` for one of the lead-in.
+async fn one(
+    target: Arc<Target>,
+    settings: Arc<Settings>,
+    arrival: Arrival,
+    due: Tick,
+    clock: Clock,
+    give_up: Tick,
+) -> Option<Outcome> {
+    let request = Request {
+        target: &target,
+        token: settings.token.as_deref(),
+        utterance: settings.workload.utterances.get(arrival.utterance)?,
+        arrival: &arrival,
+        due,
+        exact_frame_ms: settings.exact_frame_ms,
+        clock,
+    };
+    let spoken = tokio::time::timeout_at(clock.instant(give_up), Box::pin(adapters::speak(&request))).await;
+    let outcome = spoken.unwrap_or_else(|_| Outcome::waiting(arrival.habits.mood, due));
+    (!arrival.discarded).then_some(outcome)
+}
+
+/// One request by itself: whether a target can be measured at all.
+pub async fn probe(target: &Target, settings: &Settings) -> Result<(), String> {
+    let clock = Clock::start();
+    let arrival = Arrival {
+        at: Span::ZERO,
+        utterance: 0,
+        habits: crate::mood::Habits::draw(crate::mood::Mood::Steady, &mut crate::random::Random::new(0)),
+        seed: 0,
+        discarded: true,
+    };
+    let shortest = settings.workload.utterances.iter().min_by(|a, b| a.spoken_s().total_cmp(&b.spoken_s()));
+    let Some(utterance) = shortest else { return Err("the workload holds no utterance".to_owned()) };
+    let request = Request {
+        target,
+        token: settings.token.as_deref(),
+        utterance,
+        arrival: &arrival,
+        due: clock.now(),
+        exact_frame_ms: settings.exact_frame_ms,
+        clock,
+    };
+    let limit = Duration::from_micros(PATIENCE.as_micros().unsigned_abs());
+    let outcome = tokio::time::timeout(limit, Box::pin(adapters::speak(&request)));
+    let outcome = outcome.await.map_err(|_| "it did not answer within 20 s".to_owned())?;
+    if let Some(wrong) = outcome.frames_missing() {
+        return Err(wrong);
+    }
+    match outcome.ending {
+        Ending::Done | Ending::Interrupted => Ok(()),
+        Ending::Refused(code) => Err(format!("it refused a lone request: {code}")),
+        Ending::Failed(what) => Err(what),
+        Ending::Unfinished => Err("it did not finish a lone request".to_owned()),
+    }
+}
+
+fn cores(before: Option<Span>, after: Option<Span>, wall: Span) -> f64 {
+    let (Some(before), Some(after)) = (before, after) else { return 0.0 };
+    span_s(after - before) / span_s(wall).max(1e-3)
+}
+
+async fn sleep_until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

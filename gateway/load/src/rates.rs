@@ -1,0 +1,193 @@
+//! Which rates to offer, one after the other: a sweep, or a search for capacity.
+
+use contract::Span;
+
+use crate::report::Rate;
+
+/// How rates are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rates {
+    /// `start`, `start + step`... up to `stop`.
+    Sweep { start: f64, step: f64, stop: f64 },
+    /// Bisect between a rate that should hold and one that should not.
+    Search { low: f64, high: f64 },
+}
+
+/// Rates that cannot be offered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RatesError {
+    #[error(
+        "{0:?} must be START:STEP:STOP or one rate, in requests a second, all above 0 and STOP not below START"
+    )]
+    Sweep(String),
+    #[error("{0:?} must be LOW:HIGH in requests a second, above 0 and LOW below HIGH")]
+    Search(String),
+    #[error("a sweep of more than {RATES_MAX} rates; make the steps larger")]
+    TooMany,
+}
+
+/// Most rates of one sweep.
+const RATES_MAX: usize = 1_000;
+/// A search ends when its bounds are this near, as a part of the upper.
+const NEAR: f64 = 0.04;
+/// Bisection goes by windows this many times shorter.
+const SHORTER: i64 = 4;
+/// Full windows a search spends on confirming before it says what it has.
+const CONFIRMATIONS_MAX: u32 = 10;
+
+impl Rates {
+    /// Reads `START:STEP:STOP`, or one rate.
+    ///
+    /// # Errors
+    /// [`RatesError`].
+    pub fn sweep(text: &str) -> Result<Self, RatesError> {
+        let wrong = || RatesError::Sweep(text.to_owned());
+        let (start, step, stop) = match numbers(text).as_deref() {
+            Some([rate]) => (*rate, *rate, *rate),
+            Some([start, step, stop]) if start <= stop => (*start, *step, *stop),
+            _ => return Err(wrong()),
+        };
+        if (stop - start) / step >= RATES_MAX as f64 {
+            return Err(RatesError::TooMany);
+        }
+        Ok(Self::Sweep { start, step, stop })
+    }
+
+    /// Reads `LOW:HIGH`.
+    ///
+    /// # Errors
+    /// [`RatesError`].
+    pub fn search(text: &str) -> Result<Self, RatesError> {
+        match numbers(text).as_deref() {
+            Some([low, high]) if low < high => Ok(Self::Search { low: *low, high: *high }),
+            _ => Err(RatesError::Search(text.to_owned())),
+        }
+    }
+
+    /// Starts choosing; `window` is the full one.
+    #[must_use]
+    pub fn chooser(self, window: Span) -> Chooser {
+        let stage = match self {
+            Self::Sweep { start, step, stop } => Stage::Sweep { start, step, stop, next: 0 },
+            Self::Search { low, high } => Stage::Bisect { low, high, low_known: false },
+        };
+        Chooser { window, stage }
+    }
+}
+
+/// Numbers above 0 between colons.
+fn numbers(text: &str) -> Option<Vec<f64>> {
+    text.split(':').map(|part| part.parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0)).collect()
+}
+
+/// What to offer next, for how long, and whether it belongs in the report.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offer {
+    pub rate: f64,
+    pub window: Span,
+    /// A full window's figures are reported; a shorter one's only guide the search.
+    pub reported: bool,
+}
+
+/// A choice of rates under way.
+#[derive(Clone, Debug)]
+pub struct Chooser {
+    window: Span,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    Sweep {
+        start: f64,
+        step: f64,
+        stop: f64,
+        next: u32,
+    },
+    Bisect {
+        low: f64,
+        high: f64,
+        low_known: bool,
+    },
+    /// Full windows around what bisection found, until one that holds and one that does not are a step
+    /// apart.
+    Confirm {
+        found: f64,
+        step: f64,
+        held: Option<f64>,
+        failed: Option<f64>,
+        taken: u32,
+    },
+    Over,
+}
+
+impl Chooser {
+    /// The next offer; `None` when all is known.
+    #[must_use]
+    pub fn offer(&self) -> Option<Offer> {
+        let short = Span::from_micros(self.window.as_micros() / SHORTER);
+        match self.stage {
+            Stage::Sweep { start, step, stop, next } => {
+                let rate = start + step * f64::from(next);
+                (rate <= stop * (1.0 + 1e-9)).then_some(Offer { rate, window: self.window, reported: true })
+            }
+            Stage::Bisect { low, high, low_known } => {
+                let rate = if low_known { (low + high) / 2.0 } else { low };
+                Some(Offer { rate: tidy(rate), window: short, reported: false })
+            }
+            Stage::Confirm { found, step, held, failed, taken } => {
+                let rate = match (held, failed) {
+                    (None, None) => found,
+                    (Some(held), None) => held + step,
+                    // Ever longer steps down: short windows may have flattered much.
+                    (None, Some(failed)) => (failed - step * f64::from(1 << taken.min(8))).max(failed / 2.0),
+                    (Some(held), Some(failed)) => f64::midpoint(held, failed),
+                };
+                Some(Offer { rate: tidy(rate), window: self.window, reported: true })
+            }
+            Stage::Over => None,
+        }
+    }
+
+    /// Takes in what the last offer gave.
+    pub fn taken(&mut self, result: &Rate) {
+        let held = result.attained() >= 0.9;
+        self.stage = match self.stage {
+            Stage::Sweep { .. } if result.is_hopeless() => Stage::Over,
+            Stage::Sweep { start, step, stop, next } => Stage::Sweep { start, step, stop, next: next + 1 },
+            Stage::Bisect { low, high, low_known } => {
+                let (low, high) = match (low_known, held) {
+                    (false, true) => (low, high),
+                    // Not even the lower bound holds: look below it.
+                    (false, false) => (low / 2.0, low),
+                    (true, true) => (result.rate, high),
+                    (true, false) => (low, result.rate),
+                };
+                let known = low_known || held;
+                if low < result.rate / 1_000.0 || (known && high - low <= NEAR * high) {
+                    let step = (NEAR * high).max(1e-3);
+                    Stage::Confirm { found: low, step, held: None, failed: None, taken: 0 }
+                } else {
+                    Stage::Bisect { low, high, low_known: known }
+                }
+            }
+            Stage::Confirm { found, step, held: below, failed, taken } => {
+                let below = if held { Some(result.rate) } else { below };
+                let failed = if held { failed } else { Some(result.rate) };
+                let near = below.zip(failed).is_some_and(|(below, failed)| failed - below <= step * 1.01);
+                if near || taken + 1 >= CONFIRMATIONS_MAX {
+                    Stage::Over
+                } else {
+                    Stage::Confirm { found, step, held: below, failed, taken: taken + 1 }
+                }
+            }
+            Stage::Over => Stage::Over,
+        };
+    }
+}
+
+/// Rates are said with four digits.
+fn tidy(rate: f64) -> f64 {
+    let digits = 3 - rate.abs().log10().floor() as i32;
+    crate::report::rounded(rate, digits.clamp(0, 6))
+}

@@ -1,0 +1,129 @@
+//! The capacity simulator: the real scheduler and playback clock on virtual time, with a profile's
+//! costs, and the benchmark's own arrivals, listeners and arithmetic.
+//!
+//! The same seed, profile and variant always give the same report.
+
+mod device;
+pub mod plan;
+pub mod profile;
+mod speaker;
+pub mod variant;
+mod world;
+
+use std::collections::BTreeMap;
+
+use contract::Span;
+
+use crate::arrivals::arrivals;
+use crate::bench::FULL_WINDOW;
+use crate::mood::Moods;
+use crate::open_loop::lead_in;
+use crate::rates::{Offer, Rates};
+use crate::report::{Rate, Report, TargetReport};
+use crate::workload::Workload;
+
+pub use profile::{ProfileError, ProfileFile};
+pub use variant::{Variant, VariantError};
+
+use world::{Reasons, World};
+
+/// What was decided during one rate.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decided {
+    /// Launches by the rule that made them.
+    pub reasons: Reasons,
+    pub counters: sched::Counters,
+}
+
+/// Offers one rate to a simulated server, with every seed, pooled.
+///
+/// # Errors
+/// [`ProfileError`] for a profile or a variant that cannot be run.
+pub fn offer(
+    profile: &ProfileFile,
+    variant: &Variant,
+    workload: &Workload,
+    moods: &Moods,
+    seeds: u32,
+    offer: Offer,
+) -> Result<(Rate, Decided), ProfileError> {
+    let mut outcomes = Vec::new();
+    let mut decided = Decided::default();
+    for seed in 0..seeds.max(1) {
+        let (made, of_seed) = one_window(profile, variant, workload, moods, u64::from(seed), offer)?;
+        outcomes.extend(made);
+        for (reason, count) in of_seed.reasons {
+            *decided.reasons.entry(reason).or_insert(0) += count;
+        }
+        decided.counters = of_seed.counters;
+    }
+    Ok((Rate::of(offer.rate, offer.window, seeds, &outcomes), decided))
+}
+
+/// One seed's window.
+///
+/// # Errors
+/// As [`offer`].
+pub fn one_window(
+    profile: &ProfileFile,
+    variant: &Variant,
+    workload: &Workload,
+    moods: &Moods,
+    seed: u64,
+    offer: Offer,
+) -> Result<(Vec<crate::outcome::Outcome>, Decided), ProfileError> {
+    let lead = lead_in(offer.window);
+    let schedule = arrivals(offer.rate, lead, offer.window, seed, workload.utterances.len(), moods);
+    let config = variant.config(profile);
+    let world = World::new(profile, variant, config, workload, &schedule, seed)?;
+    let (outcomes, sched, reasons) = world.run();
+    Ok((outcomes, Decided { reasons, counters: sched.snapshot().counters }))
+}
+
+/// A whole run: every variant, every rate its chooser asks for.
+///
+/// # Errors
+/// As [`offer`].
+pub fn run(
+    profile: &ProfileFile,
+    variants: &[Variant],
+    workload: &Workload,
+    moods: &Moods,
+    seeds: u32,
+    rates: Rates,
+    window: Span,
+    progress: &dyn Fn(String),
+) -> Result<(Report, BTreeMap<String, Vec<(f64, Decided)>>), ProfileError> {
+    let mut report = Report {
+        workload: workload.name.clone(),
+        seeds,
+        host: crate::report::Host { cores: profile.parts.whole, cpu: profile.device.clone() },
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Report::default()
+    };
+    report.notes.push(format!("simulated on virtual time with profile {}", profile.name));
+    for guess in &profile.guesses {
+        report.notes.push(format!("guessed in the profile: {guess}"));
+    }
+    if window < FULL_WINDOW {
+        report.notes.push(format!("windows of {} s, not 60 s", window.as_micros() as f64 / 1e6));
+    }
+    let mut log = BTreeMap::new();
+    for variant in variants {
+        let mut chooser = rates.chooser(window);
+        let mut measured = Vec::new();
+        let mut decisions = Vec::new();
+        while let Some(next) = chooser.offer() {
+            let (rate, decided) = offer(profile, variant, workload, moods, seeds, next)?;
+            progress(crate::bench::line(&variant.name, &rate));
+            chooser.taken(&rate);
+            if next.reported {
+                decisions.push((rate.rate, decided));
+                measured.push(rate);
+            }
+        }
+        report.targets.push(TargetReport::new(variant.name.clone(), measured));
+        log.insert(variant.name.clone(), decisions);
+    }
+    Ok((report, log))
+}

@@ -1,0 +1,408 @@
+//! Virtual time: the real scheduler and playback clock, a device at a profile's costs, and listeners.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use contract::{ContextId, FinishReason, Partition, Playback, Span, Stage, Tick};
+use proto::wire::PlaybackReport;
+use sched::{
+    ChunkResult, Command, Completion, Decision, FrameOutcome, FrameResult, LaunchResult, Profile, Sched,
+    SchedConfig, SchedOutput,
+};
+
+use super::Variant;
+use super::device::{Device, Landed};
+use super::profile::{ProfileError, ProfileFile};
+use super::speaker::{Sent, Speaker};
+use crate::arrivals::Arrival;
+use crate::outcome::{Ending, Outcome};
+use crate::workload::Workload;
+
+/// When the first arrival may come: late enough that positions before it can be told.
+const BEGIN: Tick = Tick::START;
+/// Requests are awaited this long after the last arrival, beyond the longest utterance.
+const PATIENCE: Span = Span::from_millis(20_000);
+/// Gains of one launch that are counted by name.
+pub(crate) type Reasons = BTreeMap<&'static str, u64>;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// A request reaches the scheduler.
+    Arrive(usize),
+    Deliver(usize, Sent),
+    Report(usize, Box<PlaybackReport>),
+    /// The listener cuts in at the server.
+    Cut(usize),
+    Send(usize),
+    Wake(usize),
+}
+
+pub(crate) struct World<'a> {
+    profile: &'a ProfileFile,
+    costs: Profile,
+    variant: &'a Variant,
+    workload: &'a Workload,
+    schedule: &'a [Arrival],
+    sched: Sched,
+    device: Device,
+    now: Tick,
+    /// The scheduler was told something since it was last drained.
+    touched: bool,
+    /// When it next wants to be asked.
+    wake: Tick,
+    events: BinaryHeap<Reverse<(Tick, u64, usize)>>,
+    /// Events by the number they have in the heap.
+    pending: BTreeMap<usize, Event>,
+    numbered: usize,
+    speakers: BTreeMap<usize, Speaker>,
+    outcomes: Vec<Outcome>,
+    pub(crate) reasons: Reasons,
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(
+        profile: &'a ProfileFile,
+        variant: &'a Variant,
+        config: SchedConfig,
+        workload: &'a Workload,
+        schedule: &'a [Arrival],
+        seed: u64,
+    ) -> Result<Self, ProfileError> {
+        let costs = profile.costs()?;
+        let seen = variant.seen(profile)?;
+        let invalid = |source| ProfileError::Invalid { name: profile.name.clone(), source };
+        let sched = Sched::new(config, seen).map_err(invalid)?;
+        let device = Device::new(profile.sharing.clone(), profile.host.clone(), variant.urgent_lane, seed);
+        Ok(Self {
+            profile,
+            costs,
+            variant,
+            workload,
+            schedule,
+            sched,
+            device,
+            now: BEGIN,
+            touched: false,
+            wake: Tick::NEVER,
+            events: BinaryHeap::new(),
+            pending: BTreeMap::new(),
+            numbered: 0,
+            speakers: BTreeMap::new(),
+            outcomes: Vec::new(),
+            reasons: Reasons::new(),
+        })
+    }
+
+    /// Runs until every request has ended, or patience has; gives the outcomes of those that count.
+    pub(crate) fn run(mut self) -> (Vec<Outcome>, Sched, Reasons) {
+        let path = Span::from_micros(1_000);
+        for (index, arrival) in self.schedule.iter().enumerate() {
+            self.at(BEGIN + arrival.at + path, Event::Arrive(index));
+        }
+        let longest = self.workload.utterances.iter().map(|it| it.spoken_s()).fold(0.0, f64::max);
+        let last = self.schedule.last().map_or(Span::ZERO, |arrival| arrival.at);
+        let give_up = BEGIN + last + PATIENCE + Span::from_millis((longest * 1_000.0) as i64);
+        while let Some(next) = self.next_tick().filter(|next| *next <= give_up) {
+            self.now = self.now.max(next);
+            self.step();
+        }
+        for index in self.speakers.keys().copied().collect::<Vec<_>>() {
+            self.end(index, Ending::Unfinished);
+        }
+        (self.outcomes, self.sched, self.reasons)
+    }
+
+    fn next_tick(&self) -> Option<Tick> {
+        if self.speakers.is_empty() && self.events.is_empty() {
+            return None;
+        }
+        let wake = (self.wake != Tick::NEVER).then_some(self.wake);
+        let event = self.events.peek().map(|Reverse((at, ..))| *at);
+        [wake, event, self.device.next()].into_iter().flatten().min()
+    }
+
+    fn step(&mut self) {
+        while let Some(landed) = self.device.land(self.now) {
+            self.landed(landed);
+        }
+        while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= self.now) {
+            let Some(Reverse((_, _, number))) = self.events.pop() else { break };
+            if let Some(event) = self.pending.remove(&number) {
+                self.event(event);
+            }
+        }
+        if self.wake <= self.now {
+            self.sched.handle_timeout(self.now);
+            self.touched = true;
+        }
+        // Most of what listeners do changes nothing for the scheduler, and asking it costs most of all.
+        while std::mem::take(&mut self.touched) {
+            self.drain();
+            self.wake = self.sched.poll_timeout().0;
+        }
+    }
+
+    fn at(&mut self, at: Tick, event: Event) {
+        self.numbered += 1;
+        self.pending.insert(self.numbered, event);
+        self.events.push(Reverse((at, self.numbered as u64, self.numbered)));
+    }
+
+    fn command(&mut self, command: Command) {
+        self.sched.handle_command(self.now, command);
+        self.touched = true;
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Arrive(index) => self.arrive(index),
+            Event::Send(index) => self.send(index),
+            Event::Deliver(index, sent) => {
+                let Some(speaker) = self.speakers.get_mut(&index) else { return };
+                speaker.in_flight -= 1;
+                speaker.deliver(self.now, sent);
+                self.listen(index);
+                self.maybe_done(index);
+            }
+            Event::Report(index, report) => {
+                let Some(speaker) = self.speakers.get_mut(&index) else { return };
+                speaker.take(self.now, &report);
+                self.tell(index);
+                self.send(index);
+            }
+            Event::Cut(index) => {
+                self.command(Command::Cancel { context: id(index) });
+                self.end(index, Ending::Interrupted);
+            }
+            Event::Wake(index) => {
+                if self.speakers.get(&index).is_some_and(|speaker| speaker.wake <= self.now) {
+                    self.listen(index);
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, index: usize) {
+        let Some(arrival) = self.schedule.get(index) else { return };
+        let Some(utterance) = self.workload.utterances.get(arrival.utterance) else { return };
+        let frames = utterance.frames(self.profile.frame_ms / 1_000.0);
+        let ids = (utterance.words() as f64 * self.profile.prompt.ids_per_word).round().max(1.0) as u32;
+        let prompt_tokens = self.profile.prompt.positions + ids;
+        let onset = (self.profile.prompt.onset_ms * 48.0) as u64;
+        let due = BEGIN + arrival.at;
+        let mut speaker = Speaker::new(arrival, due, frames, prompt_tokens, onset);
+        if !self.variant.reports {
+            speaker.silence();
+        }
+        if self.variant.exact_frames {
+            speaker.hearing.asked(frames, self.profile.frame_samples());
+        }
+        self.speakers.insert(index, speaker);
+        self.device.host_work(self.now, self.profile.host.request_us);
+        let exact_frames = self.variant.exact_frames.then_some(frames);
+        self.command(Command::Open {
+            context: id(index),
+            arrival: due,
+            tenant: 0,
+            exact_frames,
+            voice_encode: None,
+            encode_samples: 0,
+        });
+        // What the text lets the server expect: the average pace, whatever this speaker's is.
+        let expected = utterance.words() as f64 * crate::workload::SECONDS_PER_WORD;
+        let frames_predicted = (expected * 1_000.0 / self.profile.frame_ms).ceil().max(1.0) as u32;
+        self.command(Command::SegmentReady {
+            context: id(index),
+            segment: 0,
+            prompt_tokens,
+            ids,
+            closed: true,
+            streamed: false,
+            frames_predicted,
+            frames_max: frames_predicted.saturating_mul(4).max(frames + 8),
+        });
+        self.command(Command::Finish { context: id(index) });
+    }
+
+    fn send(&mut self, index: usize) {
+        let path = Span::from_micros(self.profile.host.path_us as i64);
+        while let Some(speaker) = self.speakers.get_mut(&index) {
+            let Some(sent) = speaker.send(self.now) else { break };
+            let packets = sent.samples.div_ceil(960) as f64;
+            let arrives = (self.now + path + speaker.one_way()).max(speaker.last_delivery);
+            speaker.last_delivery = arrives;
+            speaker.in_flight += 1;
+            self.device.host_work(self.now, packets * self.profile.host.packet_us);
+            self.at(arrives, Event::Deliver(index, sent));
+        }
+        if let Some(at) =
+            self.speakers.get(&index).and_then(Speaker::next_send).filter(|at| *at != Tick::NEVER)
+        {
+            self.at(at.max(self.now + Span::from_micros(1)), Event::Send(index));
+        }
+        self.tell(index);
+    }
+
+    fn tell(&mut self, index: usize) {
+        let now = self.now;
+        let told = self.speakers.get_mut(&index).filter(|speaker| !speaker.finished);
+        if let Some(playback) =
+            told.and_then(|speaker| speaker.tell(now)).filter(|it| *it != Playback::NotStarted)
+        {
+            self.command(Command::Playback { context: id(index), playback });
+        }
+    }
+
+    /// The listener's own doings, and when they next want to be asked.
+    fn listen(&mut self, index: usize) {
+        let now = self.now;
+        let Some(speaker) = self.speakers.get_mut(&index) else { return };
+        if speaker.hearing.interrupts_at().is_some_and(|at| at <= now) {
+            speaker.hearing.interrupted(now);
+            let arrives = now + speaker.one_way();
+            self.at(arrives, Event::Cut(index));
+            return;
+        }
+        let report = speaker.report(now);
+        let wake = speaker.next_wake().map(|at| at.max(now + Span::from_micros(1)));
+        speaker.wake = wake.unwrap_or(Tick::NEVER);
+        if let Some((arrives, report)) = report {
+            self.at(arrives, Event::Report(index, Box::new(report)));
+        }
+        if let Some(wake) = wake {
+            self.at(wake, Event::Wake(index));
+        }
+    }
+
+    fn maybe_done(&mut self, index: usize) {
+        if self.speakers.get(&index).is_some_and(Speaker::is_delivered) {
+            self.end(index, Ending::Done);
+        }
+    }
+
+    fn end(&mut self, index: usize, ending: Ending) {
+        let Some(speaker) = self.speakers.remove(&index) else { return };
+        let mut hearing = speaker.hearing;
+        let frame = self.profile.frame_samples();
+        if ending == Ending::Done {
+            hearing.made(u64::from(speaker.made), u64::from(speaker.made) * frame, Span::ZERO);
+        }
+        let outcome = hearing.finish(self.now, ending);
+        if self.schedule.get(index).is_some_and(|arrival| !arrival.discarded) {
+            self.outcomes.push(outcome);
+        }
+    }
+
+    fn drain(&mut self) {
+        loop {
+            while let Some(output) = self.sched.poll_output() {
+                self.output(output);
+            }
+            let Some(decision) = self.sched.poll_decision(self.now) else { break };
+            *self.reasons.entry(decision.why().reason).or_insert(0) += 1;
+            let micros = self.work(&decision);
+            self.device.launch(self.now, decision, micros);
+        }
+    }
+
+    fn output(&mut self, output: SchedOutput) {
+        match output {
+            SchedOutput::ChunkCommitted(chunk) => {
+                let index = index(chunk.context);
+                let frame = self.profile.frame_samples();
+                let end = chunk.position + u64::from(chunk.frames);
+                let Some(speaker) = self.speakers.get_mut(&index) else { return };
+                let last = end >= u64::from(speaker.frames);
+                speaker.hearing.first_chunk(u64::from(chunk.frames) * frame, Some(chunk.frames));
+                speaker.chunk(chunk.position * frame, end * frame, last);
+                self.at(self.now, Event::Send(index));
+            }
+            SchedOutput::Finished { context, reason, .. } => {
+                let index = index(context);
+                match reason {
+                    FinishReason::Done | FinishReason::Capped => {
+                        if let Some(speaker) = self.speakers.get_mut(&index) {
+                            speaker.finished = true;
+                        }
+                        self.maybe_done(index);
+                    }
+                    FinishReason::Cancelled => {}
+                    other => self.end(index, Ending::Failed(format!("it ended as {}", other.name()))),
+                }
+            }
+            SchedOutput::Refused { context, cause, retry_after } => {
+                let code = cause.error(retry_after).code().to_owned();
+                self.end(index(context), Ending::Refused(code));
+            }
+            _ => {}
+        }
+    }
+
+    /// Microseconds of work of a launch, by the device's own tables.
+    fn work(&self, decision: &Decision) -> f64 {
+        let live = |bucket: u32| if self.profile.live_rows { decision.rows() as u32 } else { bucket };
+        let prompt = |context: ContextId| self.speakers.get(&index(context)).map_or(1, |it| it.prompt_tokens);
+        let (stage, partition, rows, length) = match decision {
+            Decision::Codec { lane, bucket, length, .. } => {
+                let whole = *lane == contract::Lane::Urgent && self.variant.urgent_lane;
+                let partition = if whole { Partition::Whole } else { Partition::Background };
+                (Stage::Codec, partition, live(*bucket), *length)
+            }
+            Decision::Decode { bucket, rows, .. } => {
+                let longest = rows.iter().map(|row| prompt(row.context) + row.step).max().unwrap_or(1);
+                (Stage::Decode, Partition::Lm, live(*bucket), longest)
+            }
+            Decision::Prefill { partition, rows, .. } => {
+                let positions = rows.iter().map(|row| row.prompt_tokens - row.cached).sum();
+                (Stage::Prefill, *partition, rows.len() as u32, positions)
+            }
+            Decision::Encode { .. } => (Stage::Encode, Partition::Whole, 1, 1),
+        };
+        self.costs.cost(stage, partition, rows, length).as_micros() as f64
+    }
+
+    fn landed(&mut self, landed: Landed) {
+        let result = match &landed.decision {
+            Decision::Codec { rows, .. } => {
+                LaunchResult::Chunks(rows.iter().map(|_| ChunkResult::Made { peak: 0.5 }).collect())
+            }
+            Decision::Encode { .. } => LaunchResult::Encoded,
+            Decision::Prefill { rows, .. } => LaunchResult::Frames(
+                rows.iter().map(|row| self.frame(row.context, 0, row.eos_allowed)).collect(),
+            ),
+            Decision::Decode { rows, .. } => LaunchResult::Frames(
+                rows.iter().map(|row| self.frame(row.context, row.step, row.eos_allowed)).collect(),
+            ),
+        };
+        let completion =
+            Completion { launch: landed.decision.launch(), at: landed.at, took: landed.took, result };
+        self.sched.handle_completion(self.now, completion);
+        self.touched = true;
+    }
+
+    fn frame(&mut self, context: ContextId, step: u32, eos_allowed: bool) -> FrameResult {
+        // Never the same twice: nothing here repeats itself.
+        let code_hash = u64::from(step) | 1 << 40;
+        let Some(speaker) = self.speakers.get_mut(&index(context)) else {
+            return FrameResult { outcome: FrameOutcome::NoOp, code_hash };
+        };
+        let outcome = if speaker.done {
+            FrameOutcome::NoOp
+        } else if eos_allowed && step >= speaker.frames {
+            speaker.done = true;
+            FrameOutcome::EndOfSpeech
+        } else {
+            speaker.made += 1;
+            FrameOutcome::Made
+        };
+        FrameResult { outcome, code_hash }
+    }
+}
+
+fn id(index: usize) -> ContextId {
+    ContextId(index as u64 + 1)
+}
+
+fn index(context: ContextId) -> usize {
+    (context.0 as usize).saturating_sub(1)
+}

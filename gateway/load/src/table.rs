@@ -1,0 +1,80 @@
+//! A report as text for a terminal.
+
+use std::fmt::Write;
+
+use crate::report::{Rate, Report};
+
+/// The whole report.
+#[must_use]
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing into a string cannot fail.
+    let _written = writeln!(
+        out,
+        "workload {}, {} seeds, {} cores ({})",
+        report.workload, report.seeds, report.host.cores, report.host.cpu
+    );
+    for target in &report.targets {
+        let _written = writeln!(
+            out,
+            "\n{}\n{:>8} {:>8} {:>9} {:>7} {:>6} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8}",
+            target.name,
+            "rate/s",
+            "offered",
+            "completed",
+            "refused",
+            "failed",
+            "TTFA p50",
+            "p90",
+            "p99",
+            "no stall",
+            "200 ms",
+            "1000 ms",
+            "goodput",
+            "audio/s"
+        );
+        for rate in &target.rates {
+            let _written = writeln!(out, "{}", row(rate));
+        }
+        let capacity: Vec<String> =
+            target.capacity.iter().map(|(percent, rate)| format!("{rate} at {percent}%")).collect();
+        if !target.rates.is_empty() {
+            let _written = writeln!(out, "capacity (requests/s): {}", capacity.join(", "));
+        }
+    }
+    if let [first, second] = report.targets.as_slice() {
+        for (percent, rate) in &first.capacity {
+            let Some(other) = second.capacity.get(percent).filter(|other| **other > 0.0) else { continue };
+            let ratio = rate / other;
+            let _written = writeln!(
+                out,
+                "\nratio at {percent}%: {} carries {ratio:.2} times what {} does",
+                first.name, second.name
+            );
+        }
+    }
+    for note in &report.notes {
+        let _written = writeln!(out, "\nnote: {note}");
+    }
+    out
+}
+
+fn row(rate: &Rate) -> String {
+    let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
+    format!(
+        "{:>8} {:>8} {:>9} {:>7} {:>6} {:>9} {:>9} {:>9} {:>8.1}% {:>7.1}% {:>7.1}% {:>8.2} {:>8.1}",
+        rate.rate,
+        rate.offered,
+        rate.completed,
+        rate.refused_by.values().sum::<u64>(),
+        rate.failed,
+        ms(rate.ttfa_ms.p50),
+        ms(rate.ttfa_ms.p90),
+        ms(rate.ttfa_ms.p99),
+        rate.no_stall * 100.0,
+        rate.attained() * 100.0,
+        rate.attainment.get("1000").copied().unwrap_or(0.0) * 100.0,
+        rate.goodput,
+        rate.audio_s_per_s,
+    )
+}

@@ -1,0 +1,141 @@
+//! What is measured: `NAME=ADAPTER,URL`.
+
+/// One system and how to speak to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    pub name: String,
+    pub adapter: Adapter,
+    /// Host and port.
+    pub address: String,
+    /// Path of the endpoint, without the query.
+    pub path: String,
+    /// Items of the URL's query: fields of the request (`voice`, `model`...).
+    pub fields: Vec<(String, String)>,
+}
+
+/// A protocol.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Adapter {
+    /// `voxlane.v1` (docs/protocol.md).
+    Native {
+        pcm: bool,
+        /// Text comes at this many ids a second; `None` is all at once.
+        ids_per_s: Option<f64>,
+    },
+    /// `POST /v1/audio/speech`, streamed.
+    Speech { dialect: Dialect, wav: bool },
+    /// `nari.speech.v1`.
+    Nari { ids_per_s: Option<f64> },
+    /// OpenAI Realtime.
+    Realtime,
+}
+
+/// What each server wants to hear before it streams raw audio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `stream_format: "audio"`.
+    OpenAi,
+    /// `stream: true` and `stream_format: "audio"`.
+    VllmOmni,
+    /// `stream: true`; raw audio is its default.
+    SglangOmni,
+}
+
+/// A target that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    #[error("target {0:?} must be written NAME=ADAPTER,URL, as voxlane=native,ws://127.0.0.1:8080")]
+    Shape(String),
+    #[error("{0:?} is no adapter; one of {ADAPTERS}")]
+    Adapter(String),
+    #[error(
+        "URL {0:?} must begin with ws:// or http:// and name a host and a port (no TLS: measure behind it)"
+    )]
+    Url(String),
+}
+
+const ADAPTERS: &str = "native, native+pcm, native+ids=N, speech, speech+wav, vllm-omni, sglang-omni, nari, \
+                        nari+ids=N, realtime";
+
+impl Target {
+    /// # Errors
+    /// [`TargetError`].
+    pub fn parse(text: &str) -> Result<Self, TargetError> {
+        let shape = || TargetError::Shape(text.to_owned());
+        let (name, rest) = text.split_once('=').ok_or_else(shape)?;
+        // `native+ids=25,ws://...`: the adapter may hold an equals sign, the name not.
+        let (adapter, url) = rest.split_once(',').ok_or_else(shape)?;
+        if name.is_empty() {
+            return Err(shape());
+        }
+        let adapter = Adapter::parse(adapter)?;
+        let wrong = || TargetError::Url(url.to_owned());
+        let rest = url.strip_prefix("ws://").or_else(|| url.strip_prefix("http://")).ok_or_else(wrong)?;
+        let (address, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if address.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err())
+        {
+            return Err(wrong());
+        }
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let path = if path.is_empty() || path == "/" { adapter.path() } else { path };
+        let fields = query
+            .split('&')
+            .filter_map(|item| item.split_once('='))
+            .map(|(key, value)| (key.to_owned(), value.replace("%20", " ")))
+            .collect();
+        Ok(Self {
+            name: name.to_owned(),
+            adapter,
+            address: address.to_owned(),
+            path: path.to_owned(),
+            fields,
+        })
+    }
+
+    #[must_use]
+    pub fn field(&self, key: &str) -> Option<&str> {
+        self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+}
+
+impl Adapter {
+    fn parse(text: &str) -> Result<Self, TargetError> {
+        let wrong = || TargetError::Adapter(text.to_owned());
+        let mut parts = text.split('+');
+        let base = parts.next().unwrap_or_default();
+        let (mut pcm, mut wav, mut ids) = (false, false, None);
+        for option in parts {
+            match option.split_once('=') {
+                None if option == "pcm" => pcm = true,
+                None if option == "wav" => wav = true,
+                Some(("ids", rate)) => {
+                    let rate = rate.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
+                    ids = Some(rate.ok_or_else(wrong)?);
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        let speech = |dialect| Self::Speech { dialect, wav };
+        let (adapter, takes) = match base {
+            "native" => (Self::Native { pcm, ids_per_s: ids }, (true, false, true)),
+            "speech" => (speech(Dialect::OpenAi), (true, true, false)),
+            "vllm-omni" => (speech(Dialect::VllmOmni), (true, true, false)),
+            "sglang-omni" => (speech(Dialect::SglangOmni), (true, true, false)),
+            "nari" => (Self::Nari { ids_per_s: ids }, (false, false, true)),
+            "realtime" => (Self::Realtime, (false, false, false)),
+            _ => return Err(wrong()),
+        };
+        let allowed = (!pcm || takes.0) && (!wav || takes.1) && (ids.is_none() || takes.2);
+        if allowed { Ok(adapter) } else { Err(wrong()) }
+    }
+
+    /// Where the endpoint is unless the URL says otherwise.
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Native { .. } => "/v1/stream",
+            Self::Speech { .. } => "/v1/audio/speech",
+            Self::Nari { .. } => "/v1/audio/speech/ws",
+            Self::Realtime => "/v1/realtime",
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The measure's pure parts on given ticks, its adapters against small servers, and the simulator.
+
+mod adapters;
+mod arrivals;
+mod ear;
+mod rates;
+mod report;
+mod simulate;
+mod workloads;

@@ -1,0 +1,72 @@
+use contract::Span;
+use load::rates::{Rates, RatesError};
+use load::report::Rate;
+use proptest::prelude::*;
+
+const WINDOW: Span = Span::from_millis(60_000);
+
+/// What a system with this capacity would give: all well below it, ever less above.
+fn result(rate: f64, capacity: f64) -> Rate {
+    let attained = if rate <= capacity { 1.0 } else { (1.8 - rate / capacity).clamp(0.0, 0.89) };
+    let mut result = Rate { rate, offered: 1_000, ..Rate::default() };
+    for limit in ["200", "250", "500", "1000"] {
+        result.attainment.insert(limit.to_owned(), attained);
+    }
+    result
+}
+
+#[test]
+fn a_sweep_offers_every_step_and_stops_when_nothing_is_to_be_learnt() {
+    let mut chooser = Rates::sweep("2:2:20").expect("valid").chooser(WINDOW);
+    let mut offered = Vec::new();
+    while let Some(offer) = chooser.offer() {
+        assert!(offer.reported && offer.window == WINDOW);
+        offered.push(offer.rate);
+        chooser.taken(&result(offer.rate, 5.0));
+    }
+    // At 8 the attainment is 0.2: hopeless, and the last.
+    assert_eq!(offered, [2.0, 4.0, 6.0, 8.0]);
+}
+
+#[test]
+fn one_rate_is_a_sweep_of_one() {
+    let mut chooser = Rates::sweep("7").expect("valid").chooser(WINDOW);
+    assert_eq!(chooser.offer().map(|offer| offer.rate), Some(7.0));
+    chooser.taken(&result(7.0, 100.0));
+    assert_eq!(chooser.offer(), None);
+}
+
+#[test]
+fn rates_that_cannot_be_offered_are_refused() {
+    for wrong in ["0", "0:1:5", "5:1:2", "1:0:5", "x", "1:2", "1:1:inf", "-1", ""] {
+        assert!(matches!(Rates::sweep(wrong), Err(RatesError::Sweep(_))), "{wrong}");
+    }
+    assert_eq!(Rates::sweep("1:0.0001:50"), Err(RatesError::TooMany));
+    for wrong in ["5", "5:5", "9:2", "0:4", "a:b"] {
+        assert!(matches!(Rates::search(wrong), Err(RatesError::Search(_))), "{wrong}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_search_brackets_capacity_with_full_windows(capacity in 0.6..59.0_f64, low in 0.5..5.0_f64, high in 30.0..80.0_f64) {
+        prop_assume!(capacity < high);
+        let mut chooser = Rates::search(&format!("{low}:{high}")).expect("valid").chooser(WINDOW);
+        let (mut below, mut above, mut offers) = (None, None, 0);
+        while let Some(offer) = chooser.offer() {
+            offers += 1;
+            prop_assert!(offers < 40, "it ends");
+            if offer.reported {
+                prop_assert_eq!(offer.window, WINDOW);
+                let held = offer.rate <= capacity;
+                *(if held { &mut below } else { &mut above }) = Some(offer.rate);
+            }
+            chooser.taken(&result(offer.rate, capacity));
+        }
+        let (below, above) = (below.expect("one that held"), above.expect("one that did not"));
+        prop_assert!(below <= capacity && capacity < above);
+        prop_assert!(above - below <= 0.1 * capacity.max(1.0) + 0.2, "{} to {} around {}", below, above, capacity);
+    }
+}

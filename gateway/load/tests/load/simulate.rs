@@ -1,0 +1,133 @@
+//! The simulator: deterministic, honest about its profile, and the guard of scheduling quality.
+
+use contract::Span;
+use load::mood::Moods;
+use load::rates::{Offer, Rates};
+use load::report::Rate;
+use load::sim::{ProfileError, ProfileFile, Variant, VariantError, offer, plan};
+use load::workload::Workload;
+
+/// A small processor: a step of 4 ms and 2 ms a row, as a CPU has.
+const SMALL: &str = r#"{
+    "name": "small", "device": "test", "frame_ms": 80,
+    "decode_buckets": [1, 2, 4, 8, 16, 32], "codec_buckets": [1, 2, 4, 8], "codec_lengths": [2, 4, 10],
+    "live_rows": true,
+    "stages": [
+        {"stage": "decode", "partition": "lm", "rows": [1, 16], "lengths": [1], "micros": [5000, 35000]},
+        {"stage": "prefill", "partition": "whole", "rows": [1], "lengths": [1, 100], "micros": [8000, 20000]},
+        {"stage": "codec", "partition": "background", "rows": [1, 8], "lengths": [2, 10], "micros": [6000, 24000, 48000, 192000]},
+        {"stage": "codec", "partition": "whole", "rows": [1, 8], "lengths": [2, 10], "micros": [3500, 13000, 28000, 104000]}
+    ],
+    "limits": {"background_batch": 1}
+}"#;
+
+fn small() -> ProfileFile {
+    ProfileFile::parse("small", SMALL).expect("valid")
+}
+
+fn simulated(profile: &ProfileFile, variant: &str, rate: f64, moods: &[&str], seeds: u32) -> Rate {
+    let workload = Workload::load("libritts").expect("built in");
+    let variant = Variant::parse(variant).expect("valid");
+    let moods = Moods::parse(moods).expect("valid");
+    let window = Offer { rate, window: Span::from_millis(30_000), reported: true };
+    offer(profile, &variant, &workload, &moods, seeds, window).expect("it runs").0
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report() {
+    let moods = ["jitter=0.3", "paused=0.2", "barge-in=0.1", "lying=0.1", "slow-start=0.1", "no-reports=0.1"];
+    let once = simulated(&small(), "a", 1.0, &moods, 2);
+    assert_eq!(once, simulated(&small(), "a", 1.0, &moods, 2));
+    assert_eq!(once.offered, once.completed, "{once:?}");
+    assert!(once.frames_wrong.is_empty() && once.frames_made == Some(once.frames_sent), "{once:?}");
+}
+
+#[test]
+fn a_profile_without_a_stage_says_which() {
+    let text = SMALL.replace("\"prefill\"", "\"encode\"");
+    let error = ProfileFile::parse("f.json", &text).expect_err("no prefill");
+    assert!(matches!(error, ProfileError::Missing { .. }));
+    assert!(error.to_string().contains("prefill on whole"), "{error}");
+    let error = ProfileFile::parse("f.json", &SMALL.replace("[5000, 35000]", "[5000]")).expect_err("too few");
+    assert!(error.to_string().contains("f.json"), "{error}");
+    let error =
+        ProfileFile::parse("f.json", &SMALL.replace("\"decode\"", "\"dance\"")).expect_err("no stage");
+    assert!(error.to_string().contains("decode on lm"), "{error}");
+    assert!(
+        ProfileFile::load("no-such-profile").expect_err("neither").to_string().contains("h100-published")
+    );
+}
+
+#[test]
+fn a_variant_that_cannot_be_read_names_its_setting() {
+    assert!(matches!(Variant::parse("a:colour=red"), Err(VariantError::Key(key)) if key == "colour"));
+    assert!(matches!(Variant::parse("a:reports=maybe"), Err(VariantError::Value { .. })));
+    assert!(matches!(Variant::parse("a:policy=random"), Err(VariantError::Value { .. })));
+    assert!(matches!(Variant::parse(":x=1"), Err(VariantError::Shape(_))));
+    let variant = Variant::parse("a:urgent_margin_ms=50,background_batch=3").expect("valid");
+    let config = variant.config(&small());
+    assert_eq!((config.urgent_margin, config.background_batch), (Span::from_millis(50), 3));
+}
+
+#[test]
+fn a_lightly_loaded_server_keeps_every_promise() {
+    let rate = simulated(&small(), "a", 0.5, &[], 2);
+    assert_eq!(rate.attained(), 1.0, "{rate:?}");
+    assert!(rate.ttfa_ms.p99.is_some_and(|p99| p99 < 100.0), "{rate:?}");
+}
+
+#[test]
+fn overload_is_shed_rather_than_stalled() {
+    let rate = simulated(&small(), "a:first_audio_limit_ms=200", 6.0, &[], 2);
+    assert!(rate.refused() > 0.1, "{rate:?}");
+    assert!(rate.no_stall > 0.99, "{rate:?}");
+    assert!(rate.goodput > 2.4, "as much as at capacity: {rate:?}");
+}
+
+#[test]
+fn an_urgent_lane_brings_first_audio_forward() {
+    let with = simulated(&small(), "a", 1.2, &[], 2);
+    let without = simulated(&small(), "a:urgent=off", 1.2, &[], 2);
+    let p99 = |rate: &Rate| rate.ttfa_ms.p99.expect("measured");
+    assert!(p99(&with) < p99(&without), "{} against {}", p99(&with), p99(&without));
+}
+
+#[test]
+fn a_search_finds_the_same_capacity_as_a_sweep() {
+    let workload = Workload::load("seed-tts").expect("built in");
+    let capacity = |rates: &str, search: bool| {
+        let rates = if search { Rates::search(rates) } else { Rates::sweep(rates) }.expect("valid");
+        let variants = [Variant::plain("a")];
+        let window = Span::from_millis(60_000);
+        let run =
+            load::sim::run(&small(), &variants, &workload, &Moods::default(), 2, rates, window, &|_| {});
+        run.expect("it runs").0.targets[0].capacity["90"]
+    };
+    let (searched, swept) = (capacity("0.5:12", true), capacity("3:0.5:12", false));
+    assert!((searched - swept).abs() <= 0.15 * swept, "{searched} against {swept}");
+}
+
+#[test]
+fn the_published_profile_carries_what_was_published() {
+    let profile = ProfileFile::load("h100-published").expect("built in");
+    assert!(!profile.guesses.is_empty(), "what was not published is marked");
+    let workload = Workload::load("libritts").expect("built in");
+    let window = Offer { rate: 46.0, window: Span::from_millis(6_000), reported: true };
+    let run = offer(&profile, &Variant::plain("a"), &workload, &Moods::default(), 1, window);
+    let near = run.expect("it runs").0;
+    assert!(near.attained() >= 0.9, "{near:?}");
+}
+
+#[test]
+fn a_plan_ranks_layouts_and_counts_every_device_once() {
+    let workload = Workload::load("libritts").expect("built in");
+    let layouts =
+        plan::rank(&ProfileFile::load("h100-published").expect("built in"), 4, &workload).expect("valid");
+    assert!(layouts.windows(2).all(|pair| pair[0].contexts >= pair[1].contexts));
+    assert!(layouts.iter().all(|it| it.combined + it.backbone + it.codec == 4));
+    let one = plan::rank(&small(), 1, &workload).expect("valid");
+    assert_eq!(one.len(), 1, "one device can only speak alone");
+    let two = plan::rank(&small(), 2, &workload).expect("valid");
+    let alone = two.iter().find(|it| it.combined == 2).expect("both alone");
+    assert!((alone.contexts - 2.0 * one[0].contexts).abs() < 0.2);
+}

@@ -1,0 +1,72 @@
+//! `voxlane bench`: an open-loop benchmark of any server that speaks, with a listener's ears.
+
+use clap::Args;
+use load::open_loop::Settings;
+use load::target::Target;
+use tokio::sync::watch;
+
+use super::CommandError;
+use super::measuring::{MeasureFlags, usage};
+
+#[derive(Args, Debug)]
+pub(super) struct BenchFlags {
+    /// A system: NAME=ADAPTER,URL with an adapter of native, speech, vllm-omni, sglang-omni, nari,
+    /// realtime; native and nari take +ids=N for text as a language model writes it. Several take turns
+    #[arg(long = "target", value_name = "NAME=ADAPTER,URL", required = true)]
+    targets: Vec<String>,
+    #[command(flatten)]
+    measure: MeasureFlags,
+    /// Bearer token
+    #[arg(long, value_name = "T")]
+    token: Option<String>,
+    /// Fix each request's number of frames by its length in the workload, for random weights; the
+    /// server must run with --bench. The value is a frame's length
+    #[arg(long, value_name = "MS", num_args = 0..=1, default_missing_value = "80")]
+    exact_frames: Option<f64>,
+}
+
+pub(super) fn run(flags: &BenchFlags) -> Result<(), CommandError> {
+    let targets: Result<Vec<Target>, _> = flags.targets.iter().map(|text| Target::parse(text)).collect();
+    let targets = targets.map_err(|error| usage(&error))?;
+    for (index, target) in targets.iter().enumerate() {
+        if targets[..index].iter().any(|other| other.name == target.name) {
+            return Err(CommandError::Usage(format!("two targets are called {}", target.name)));
+        }
+    }
+    if flags.exact_frames.is_some_and(|ms| !(1.0..=1_000.0).contains(&ms)) {
+        return Err(CommandError::Usage("--exact-frames takes a frame's length, 1 to 1000 ms".to_owned()));
+    }
+    let rates = flags.measure.rates()?;
+    let settings = Settings {
+        workload: flags.measure.workload()?,
+        moods: flags.measure.moods()?,
+        seeds: flags.measure.seeds,
+        token: flags.token.clone(),
+        exact_frame_ms: flags.exact_frames,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CommandError::Failed(format!("cannot start the async runtime: {error}")))?;
+    let run = runtime.block_on(async {
+        let (cut, is_cut) = watch::channel(false);
+        tokio::spawn(async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                // The run may be over already.
+                let _told = cut.send(true);
+                // A second one ends the process at once.
+                drop(tokio::signal::ctrl_c().await);
+                std::process::exit(1);
+            }
+            std::future::pending::<()>().await;
+        });
+        let progress = |line: String| eprintln!("{line}");
+        load::bench::run(targets, settings, rates, flags.measure.window, &progress, is_cut).await
+    });
+    runtime.shutdown_background();
+    flags.measure.publish(&run.report)?;
+    match run.error {
+        Some(error) => Err(CommandError::Failed(error)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,106 @@
+//! What `bench` and `simulate` have in common: rates, windows, workloads, and where a report goes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use contract::Span;
+use load::mood::Moods;
+use load::rates::Rates;
+use load::report::Report;
+use load::workload::Workload;
+
+use super::CommandError;
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct MeasureFlags {
+    /// A workload (agent-turns, libritts, read-out, seed-tts) or a file of one {"text", "seconds"} a line
+    #[arg(long, value_name = "NAME|FILE")]
+    workload: String,
+    /// Rates to offer, in requests a second
+    #[arg(
+        long,
+        value_name = "START:STEP:STOP",
+        required_unless_present = "search",
+        conflicts_with = "search"
+    )]
+    rate: Option<String>,
+    /// Find capacity between two rates: bisect by short windows, then confirm by full ones
+    #[arg(long, value_name = "LO:HI")]
+    search: Option<String>,
+    /// Time that each rate is offered for
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    pub(super) window: Span,
+    /// Schedules drawn and pooled for each rate
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(super) seeds: u32,
+    /// Part of the listeners that behave like this; the rest are steady
+    #[arg(long = "mood", value_name = "NAME=SHARE")]
+    moods: Vec<String>,
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw attainment, first audio and goodput against rate
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+}
+
+impl MeasureFlags {
+    pub(super) fn workload(&self) -> Result<Arc<Workload>, CommandError> {
+        Workload::load(&self.workload).map(Arc::new).map_err(|error| usage(&error))
+    }
+
+    pub(super) fn rates(&self) -> Result<Rates, CommandError> {
+        match (&self.rate, &self.search) {
+            (Some(rate), _) => Rates::sweep(rate),
+            (None, Some(search)) => Rates::search(search),
+            (None, None) => Rates::sweep(""),
+        }
+        .map_err(|error| usage(&error))
+    }
+
+    pub(super) fn moods(&self) -> Result<Moods, CommandError> {
+        Moods::parse(&self.moods).map_err(|error| usage(&error))
+    }
+
+    /// Prints the report and writes the files asked for.
+    pub(super) fn publish(&self, report: &Report) -> Result<(), CommandError> {
+        print!("{}", load::table::text(report));
+        if let Some(file) = &self.json {
+            let text = serde_json::to_string_pretty(report).map_err(|error| failed(file, &error))?;
+            std::fs::write(file, text + "\n").map_err(|error| failed(file, &error))?;
+        }
+        if let Some(folder) = &self.svg {
+            std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+            for (name, chart) in load::plot::charts(report) {
+                let file = folder.join(name);
+                std::fs::write(&file, chart.svg()).map_err(|error| failed(&file, &error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn usage(error: &dyn std::fmt::Display) -> CommandError {
+    CommandError::Usage(error.to_string())
+}
+
+fn failed(path: &Path, error: &dyn std::fmt::Display) -> CommandError {
+    CommandError::Failed(format!("cannot write {}: {error}", path.display()))
+}
+
+/// `500ms`, `60s`, `2m`, or seconds.
+fn time(text: &str) -> Result<Span, String> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number: f64 = text[..text.len() - unit.len()].parse().map_err(|_| "give a time as 60s".to_owned())?;
+    let millis = match unit {
+        "ms" => number,
+        "s" | "" => number * 1e3,
+        "m" => number * 60e3,
+        _ => return Err("units are ms, s and m".to_owned()),
+    };
+    if !(100.0..=86_400_000.0).contains(&millis) {
+        return Err("must be from 100ms to a day".to_owned());
+    }
+    Ok(Span::from_millis(millis as i64))
+}

@@ -1,0 +1,137 @@
+//! `voxlane simulate` and `voxlane plan`: what a profiled device would carry.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use load::sim::{Decided, ProfileFile, Variant};
+use load::workload::Workload;
+use serde_json::json;
+
+use super::CommandError;
+use super::measuring::{MeasureFlags, usage};
+
+#[derive(Args, Debug)]
+pub(super) struct SimulateFlags {
+    /// A profile (h100-published) or a file written by voxlane profile
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: String,
+    /// A system to simulate, with settings changed: reports=off, urgent=off, policy=prefill-first,
+    /// background_batch=1, urgent_margin_ms=50... [default: the profile's own settings]
+    #[arg(long = "variant", value_name = "NAME:KEY=VALUE,...")]
+    variants: Vec<String>,
+    #[command(flatten)]
+    measure: MeasureFlags,
+    /// Fix each request's number of frames, as bench --exact-frames does
+    #[arg(long)]
+    exact_frames: bool,
+    /// Write which rule made how many launches, and the scheduler's counters, as JSON
+    #[arg(long, value_name = "FILE")]
+    decisions: Option<PathBuf>,
+}
+
+pub(super) fn run(flags: &SimulateFlags) -> Result<(), CommandError> {
+    let profile = ProfileFile::load(&flags.profile).map_err(|error| usage(&error))?;
+    let mut variants = Vec::new();
+    for text in &flags.variants {
+        variants.push(Variant::parse(text).map_err(|error| usage(&error))?);
+    }
+    if variants.is_empty() {
+        variants.push(Variant::plain(&profile.name));
+    }
+    for variant in &mut variants {
+        variant.exact_frames = flags.exact_frames;
+        variant.config(&profile).validate().map_err(|error| usage(&error))?;
+    }
+    let (workload, moods) = (flags.measure.workload()?, flags.measure.moods()?);
+    let measure = &flags.measure;
+    let simulated = load::sim::run(
+        &profile,
+        &variants,
+        &workload,
+        &moods,
+        measure.seeds,
+        measure.rates()?,
+        measure.window,
+        &|line| eprintln!("{line}"),
+    );
+    let (report, decided) = simulated.map_err(|error| usage(&error))?;
+    measure.publish(&report)?;
+    if let Some(file) = &flags.decisions {
+        let text = format!("{:#}\n", log(&decided));
+        std::fs::write(file, text)
+            .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", file.display())))?;
+    }
+    Ok(())
+}
+
+fn log(decided: &BTreeMap<String, Vec<(f64, Decided)>>) -> serde_json::Value {
+    let of_rate = |(rate, decided): &(f64, Decided)| {
+        let counters = &decided.counters;
+        json!({
+            "rate": rate,
+            "launches_by_reason": decided.reasons,
+            "promotions": counters.promotions,
+            "inversions_averted": counters.inversions_averted,
+            "batches_cut": counters.batches_cut,
+            "chunks_cut": counters.chunks_cut,
+            "chunks_late": counters.chunks_late,
+            "deferrals": counters.deferrals,
+            "deferrals_to_cap": counters.deferrals_to_cap,
+            "ladder_changes": counters.ladder_changes,
+            "policy_switches": counters.policy_switches,
+            "yields": counters.yields,
+            "slot_exhaustions": counters.slot_exhaustions,
+            "page_waits": counters.page_waits,
+        })
+    };
+    let of_variant = |rates: &Vec<_>| rates.iter().map(of_rate).collect::<Vec<_>>();
+    json!(decided.iter().map(|(name, rates)| (name.clone(), of_variant(rates))).collect::<BTreeMap<_, _>>())
+}
+
+#[derive(Args, Debug)]
+pub(super) struct PlanFlags {
+    /// A profile (h100-published) or a file written by voxlane profile
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: String,
+    /// Devices to place roles on
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    devices: u32,
+    /// What is said
+    #[arg(long, value_name = "NAME|FILE", default_value = "libritts")]
+    workload: String,
+    /// Write the ranking as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Most layouts printed.
+const PRINTED: usize = 12;
+
+pub(super) fn plan(flags: &PlanFlags) -> Result<(), CommandError> {
+    let profile = ProfileFile::load(&flags.profile).map_err(|error| usage(&error))?;
+    let workload = Workload::load(&flags.workload).map_err(|error| usage(&error))?;
+    let layouts = load::sim::plan::rank(&profile, flags.devices, &workload).map_err(|error| usage(&error))?;
+    println!("{:>8} {:>8} {:>5} {:>9} {:>11}  limit", "combined", "backbone", "codec", "contexts", "requests/s");
+    for layout in layouts.iter().take(PRINTED) {
+        println!(
+            "{:>8} {:>8} {:>5} {:>9} {:>11}  {}{}",
+            layout.combined,
+            layout.backbone,
+            layout.codec,
+            layout.contexts,
+            layout.requests_per_s,
+            layout.limit,
+            if layout.guessed { " (decode on the whole device was not measured)" } else { "" },
+        );
+    }
+    for guess in &profile.guesses {
+        println!("guessed in the profile: {guess}");
+    }
+    if let Some(file) = &flags.json {
+        let text = format!("{:#}\n", json!(layouts));
+        std::fs::write(file, text)
+            .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", file.display())))?;
+    }
+    Ok(())
+}
