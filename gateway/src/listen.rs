@@ -42,9 +42,7 @@ pub(crate) fn bind(
     address: SocketAddr,
     send_buffer_bytes: u32,
 ) -> Result<TcpListener, ListenError> {
-    if !address.ip().is_loopback() {
-        return Err(ConfigError::NotLoopback { key, value: address.to_string() }.into());
-    }
+    crate::config::check_loopback(key, address)?;
     let open = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         socket.set_reuseaddr(true)?;

@@ -48,7 +48,7 @@ pub(crate) fn name_of(folder: &Path) -> String {
 }
 
 /// `auto` and `cpu` take every core this process may run on, `cpu:0,2` only those.
-fn cores(device: &str) -> Result<Option<Vec<usize>>, String> {
+pub(crate) fn cores(device: &str) -> Result<Option<Vec<usize>>, String> {
     match device {
         "auto" | "cpu" => Ok(None),
         other => {
