@@ -228,6 +228,56 @@ async fn serve_ends_with_0_after_a_drain_and_its_log_holds_no_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn twenty_servers_stopped_while_they_speak_end_each_stream_with_a_close_and_each_body_whole() {
+    let file = temporary("grace.toml");
+    std::fs::write(&file, "[server]\ndrain_grace_ms = 400\n").expect("a temporary file");
+    let path = file.to_str().expect("UTF-8").to_owned();
+    let long = "No end in sight. ".repeat(100);
+    let short = serde_json::json!({ "input": "Soon done.", "response_format": "pcm" }).to_string();
+    let (mut cut, mut whole) = (0, 0);
+    for round in 0..20 {
+        let server = serve(&["--config", &path]);
+        let (mut sender, mut receiver, _) =
+            client::connect(&server.public.to_string()).await.expect("connects");
+        sender.open(crate::support::open(1, "steady")).await.expect("sent");
+        // One in two ends within the grace period, the other is cut by it.
+        let text = if round % 2 == 0 { long.as_str() } else { "Soon done." };
+        sender.append(1, text).await.expect("sent");
+        sender.end(1).await.expect("sent");
+        crate::support::until(&mut receiver, |event| {
+            matches!(event, client::Event::Packet { .. }).then_some(())
+        })
+        .await;
+        let speaking = tokio::spawn({
+            let (address, short) = (server.public, short.clone());
+            async move { post(address, "/v1/audio/speech", &short).await }
+        });
+        // Time for the request to arrive, a different one each round.
+        tokio::time::sleep(std::time::Duration::from_millis(20 + 7 * round)).await;
+        let ending = tokio::task::spawn_blocking(|| server.terminate());
+        let mut ended = false;
+        let code = loop {
+            match crate::support::next(&mut receiver).await {
+                client::Event::Closed { code, .. } => break code,
+                client::Event::Message(proto::wire::ServerMessage::End(_)) => ended = true,
+                _ => {}
+            }
+        };
+        // 1012: nothing was being spoken any more. 1006 would be a socket that ended without a Close.
+        assert!(code == 1_001 || (code == 1_012 && ended), "round {round}: {code}");
+        if ended {
+            whole += 1
+        } else {
+            cut += 1
+        }
+        let answer = speaking.await.expect("no panic");
+        assert!(answer.status == 503 || (answer.status == 200 && answer.whole), "round {round}: {answer:?}");
+        assert_eq!(ending.await.expect("no panic").0, Some(0));
+    }
+    assert_eq!((cut, whole), (10, 10));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_busy_port_is_said_and_exits_with_1() {
     let server = serve(&[]);
     let address = server.public.to_string();
