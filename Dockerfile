@@ -12,7 +12,7 @@ USER 10001:10001
 EXPOSE 8080 9464
 # bash speaks to the admin listener itself, so the image needs no curl.
 HEALTHCHECK --interval=10s --timeout=2s --start-period=10s CMD ["bash", "-c", \
-  "exec 3<>/dev/tcp/127.0.0.1/9464 && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && head -n 1 <&3 | grep -q ' 200 '"]
+  "exec 3<>/dev/tcp/127.0.0.1/9464 && printf 'GET /readyz HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3 && head -n 1 <&3 | grep -q ' 200 '"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["voxlane"]
 CMD ["serve"]

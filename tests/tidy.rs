@@ -237,6 +237,44 @@ fn every_test_named_in_the_invariants_exists() {
 }
 
 #[test]
+fn every_error_code_stands_in_the_protocol_page_and_every_code_of_the_page_is_sent() {
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).expect("reads");
+    let mut sent = BTreeSet::new();
+    for name in ["engine/contract/src/error.rs", "gateway/proto/src/wire/error.rs"] {
+        let source = read(name);
+        let body = source.split("pub const fn code(&self)").nth(1).expect("a table of codes");
+        let body = body.split("\n    }\n").next().expect("its end");
+        sent.extend(body.split("=> \"").skip(1).filter_map(|rest| Some(rest.split('"').next()?.to_owned())));
+    }
+    let from_errors = sent.len();
+    for path in sources().iter().filter(|path| relative(path).starts_with("gateway/src/")) {
+        let code: String =
+            product_lines(path).into_iter().map(|(_, line)| line.trim().to_owned() + " ").collect();
+        // A code follows a status, or is the first argument of a bad request.
+        let after_status = code.split("StatusCode::").skip(1).filter_map(|rest| rest.split_once(", \""));
+        let after_status = after_status
+            .filter(|(status, _)| status.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'));
+        let bad = code.split("bad_request(").skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+        for rest in after_status.map(|(_, rest)| rest).chain(bad) {
+            sent.extend(rest.split('"').next().map(str::to_owned));
+        }
+    }
+    assert!(from_errors >= 35 && sent.len() >= from_errors + 12, "{from_errors} and {}", sent.len());
+    let page = read("docs/protocol.md");
+    let section = page.split("## 9. Errors").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let mut stated = BTreeSet::new();
+    let rows = section.expect("a section of errors").lines().filter(|line| line.starts_with("| `"));
+    for row in rows.filter(|row| !row.contains("_error`") && !row.contains("reserved")) {
+        let codes = row.split('|').nth(1).expect("a first cell").split('`').skip(1).step_by(2);
+        stated.extend(codes.map(str::to_owned));
+    }
+    let unstated: Vec<_> = sent.difference(&stated).collect();
+    assert!(unstated.is_empty(), "docs/protocol.md section 9 lacks {unstated:?}");
+    let unsent: Vec<_> = stated.difference(&sent).collect();
+    assert!(unsent.is_empty(), "docs/protocol.md section 9 names {unsent:?}, which nothing sends");
+}
+
+#[test]
 fn the_figures_of_the_page_are_those_of_the_json() {
     let checked = Command::new("python3")
         .args(["tests/bench/render.py", "--check"])

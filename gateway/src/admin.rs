@@ -12,13 +12,23 @@ use serde_json::json;
 
 use crate::app::App;
 use crate::drain::Phase;
+use crate::error::ApiError;
+use crate::http;
 
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .fallback(not_found)
+        .method_not_allowed_fallback(http::method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), http::answer))
         .with_state(app)
+}
+
+async fn not_found() -> ApiError {
+    let message = "nothing lives at this path; there are /livez, /readyz and /metrics";
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
 }
 
 async fn ready(State(app): State<Arc<App>>) -> Response {
@@ -36,8 +46,8 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
     let Some(recorder) = app.metrics else {
-        let reason = "another metrics recorder is installed in this process\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, reason).into_response();
+        let reason = "another metrics recorder is installed in this process";
+        return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason).into_response();
     };
     if let Some(engine) = app.handle() {
         crate::metrics::engine(&engine.stats());

@@ -12,6 +12,9 @@ use crate::config::{EngineConfig, EngineKind};
 /// A model inside the binary: every file's path below the checkpoint's folder, and its bytes.
 pub type Embedded = &'static [(&'static str, &'static [u8])];
 
+/// Longest script read.
+const SCRIPT_BYTES_MAX: u64 = 1 << 20;
+
 /// Opens the configured engine. Blocks while weights are read; the engine may still be warming up when
 /// this returns ([`EngineHandle::health`]).
 ///
@@ -30,7 +33,11 @@ pub fn open(
 
 fn open_script(file: Option<&Path>, clock: Clock) -> Result<Arc<dyn EngineHandle>, String> {
     let script = match file {
-        Some(file) => Script::read(file).map_err(|error| error.to_string())?,
+        Some(file) => {
+            let text = crate::input::read_text(file, SCRIPT_BYTES_MAX)
+                .map_err(|error| format!("cannot read script {}: {error}", file.display()))?;
+            Script::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?
+        }
         None => Script::default(),
     };
     let engine = Scripted::start(script, clock.origin()).map_err(|error| error.to_string())?;

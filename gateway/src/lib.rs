@@ -13,6 +13,7 @@ mod encode;
 mod error;
 mod file;
 mod http;
+mod input;
 mod listen;
 mod logs;
 mod metrics;

@@ -42,9 +42,7 @@ pub(crate) fn bind(
     address: SocketAddr,
     send_buffer_bytes: u32,
 ) -> Result<TcpListener, ListenError> {
-    if !address.ip().is_loopback() {
-        return Err(ConfigError::NotLoopback { key, value: address.to_string() }.into());
-    }
+    crate::config::check_loopback(key, address)?;
     let open = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         socket.set_reuseaddr(true)?;
@@ -80,10 +78,13 @@ pub(crate) async fn accept(
             Ok((socket, _)) => {
                 failing = false;
                 crate::metrics::connections(limits.connections_max - places.available_permits());
+                // The drain waits for connections, not only for what answers on them: an answer has
+                // ended when its last byte has left. One that comes during the drain only hears of it.
+                let guard = (!drain.draining()).then(|| drain.enter());
                 let served = serve(socket, router.clone(), limits.handshake_timeout, drain.clone());
                 tokio::spawn(async move {
                     served.await;
-                    drop(place);
+                    drop((place, guard));
                 });
             }
             Err(error) => {

@@ -5,9 +5,18 @@ use tracing_subscriber::fmt::writer::MakeWriterExt;
 
 use crate::config::LogConfig;
 
-/// Starts logging to standard error, once per process; a filter that cannot be read becomes `info`.
+/// Reads a filter: a level, or `target=level` pairs with commas between.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(text).map_err(|error| format!("{text:?} is no filter: {error}"))
+}
+
+/// Starts logging to standard error, once per process. The configuration's reading has refused a filter
+/// that is none.
 pub(crate) fn start(config: &LogConfig) {
-    let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     let writer = std::io::stderr.with_max_level(tracing::Level::TRACE);
     // A second start in one process keeps the first one's output.

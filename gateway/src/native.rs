@@ -39,16 +39,19 @@ pub(crate) fn open(
     };
     let open =
         |device| runtime::open(OpenOptions { device, ..options.clone() }).map_err(|error| error.to_string());
-    if config.device != "auto" {
-        return open(device(config)?);
-    }
-    if runtime::has_cuda_driver() {
-        match open(cuda(config, 0)?) {
-            Ok(engine) => return Ok(engine),
-            Err(error) => tracing::warn!(error, "the GPU cannot be used; going on with the CPU"),
+    match read_device(&config.device)? {
+        DeviceName::Cpu(cores) => open(DeviceChoice::Cpu { cores }),
+        DeviceName::Cuda(ordinal) => open(cuda(config, ordinal)?),
+        DeviceName::Auto => {
+            if runtime::has_cuda_driver() {
+                match open(cuda(config, 0)?) {
+                    Ok(engine) => return Ok(engine),
+                    Err(error) => tracing::warn!(error, "the GPU cannot be used; going on with the CPU"),
+                }
+            }
+            open(DeviceChoice::Cpu { cores: None })
         }
     }
-    open(DeviceChoice::Cpu { cores: None })
 }
 
 /// A published shape: its configs, the embedded model's tokenizer, weights from a seed.
@@ -89,30 +92,43 @@ fn random(shape: &str) -> Result<ModelSource, String> {
     Ok(ModelSource::Random { files, seed: RANDOM_SEED })
 }
 
-/// A device by name: `cpu`, `cpu:0,2` (only those cores), `cuda:0`.
-fn device(config: &EngineConfig) -> Result<DeviceChoice, String> {
-    let name = config.device.as_str();
-    if let Some(ordinal) = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()) {
-        return cuda(config, ordinal);
-    }
-    let cores = match name.strip_prefix("cpu:") {
-        Some(list) => list.split(',').map(|core| core.trim().parse().ok()).collect::<Option<Vec<usize>>>(),
-        None => None,
+/// What `engine.device` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceName {
+    Auto,
+    /// Chosen cores, or all.
+    Cpu(Option<Vec<usize>>),
+    Cuda(u32),
+}
+
+/// # Errors
+/// A name that is not `auto`, `cpu`, `cpu:0,2` or `cuda:0`.
+pub(crate) fn read_device(name: &str) -> Result<DeviceName, String> {
+    let cores = |list: &str| list.split(',').map(|core| core.trim().parse().ok()).collect::<Option<Vec<_>>>();
+    let known = match (name, name.split_once(':')) {
+        ("auto", _) => Some(DeviceName::Auto),
+        ("cpu", _) => Some(DeviceName::Cpu(None)),
+        (_, Some(("cpu", list))) => cores(list).map(|cores| DeviceName::Cpu(Some(cores))),
+        (_, Some(("cuda", ordinal))) => ordinal.parse().ok().map(DeviceName::Cuda),
+        _ => None,
     };
-    if cores.is_none() && name != "cpu" {
-        return Err(format!(
-            "device {name:?} is not known; use auto, cpu, cpu:0,1 for chosen cores, or cuda:0"
-        ));
+    known.ok_or_else(|| {
+        format!("device {name:?} is not known; use auto, cpu, cpu:0,1 for chosen cores, or cuda:0")
+    })
+}
+
+/// # Errors
+/// A name that is not `bf16` or `f32`.
+pub(crate) fn read_precision(name: &str) -> Result<Precision, String> {
+    match name {
+        "bf16" => Ok(Precision::Bf16),
+        "f32" => Ok(Precision::F32),
+        other => Err(format!("precision {other:?} is not known; use bf16 or f32")),
     }
-    Ok(DeviceChoice::Cpu { cores })
 }
 
 fn cuda(config: &EngineConfig, ordinal: u32) -> Result<DeviceChoice, String> {
-    let precision = match config.precision.as_str() {
-        "bf16" => Precision::Bf16,
-        "f32" => Precision::F32,
-        other => return Err(format!("engine.precision {other:?} is unknown; use bf16 or f32")),
-    };
+    let precision = read_precision(&config.precision)?;
     Ok(DeviceChoice::Cuda {
         ordinal,
         precision,
@@ -142,15 +158,13 @@ mod tests {
 
     #[test]
     fn devices_name_all_cores_or_chosen_ones_or_are_refused() {
-        let named = |name: &str| {
-            let defaults = crate::config::Config::defaults().expect("the defaults are valid").engine;
-            device(&EngineConfig { device: name.to_owned(), ..defaults })
-        };
-        assert_eq!(named("cpu"), Ok(DeviceChoice::Cpu { cores: None }));
-        assert_eq!(named("cpu:0, 2"), Ok(DeviceChoice::Cpu { cores: Some(vec![0, 2]) }));
-        assert!(matches!(named("cuda:1"), Ok(DeviceChoice::Cuda { ordinal: 1, .. })));
-        assert!(named("cpu:one").is_err());
-        assert!(named("tpu").is_err_and(|error| error.contains("cuda:0")));
+        assert_eq!(read_device("auto"), Ok(DeviceName::Auto));
+        assert_eq!(read_device("cpu"), Ok(DeviceName::Cpu(None)));
+        assert_eq!(read_device("cpu:0, 2"), Ok(DeviceName::Cpu(Some(vec![0, 2]))));
+        assert_eq!(read_device("cuda:1"), Ok(DeviceName::Cuda(1)));
+        for wrong in ["cpu:one", "cuda", "cuda:", "tpu"] {
+            assert!(read_device(wrong).is_err_and(|error| error.contains("cuda:0")), "{wrong}");
+        }
     }
 
     #[test]

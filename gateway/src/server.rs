@@ -16,6 +16,9 @@ use crate::engine::Embedded;
 use crate::listen::{ConnectionLimits, ListenError, accept, bind};
 use crate::{admin, http};
 
+/// Time the last sessions get to say goodbye after the grace period.
+const CLOSING: Duration = Duration::from_secs(3);
+
 /// Why serving ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -128,8 +131,9 @@ async fn drain(app: &App) {
     let span = Span::from_micros(i64::try_from(grace.as_micros()).unwrap_or(i64::MAX));
     app.drain.start(app.clock.now() + span);
     tracing::info!(live = app.drain.live(), grace_ms = grace.as_millis() as u64, "draining");
-    // Sessions close themselves when the grace period ends; the last of them need a moment to do so.
-    let patience = grace + Duration::from_secs(2);
+    // Sessions close themselves when the grace period ends; the last of them need a moment to do so, and
+    // their peers to take it.
+    let patience = grace + CLOSING;
     if tokio::time::timeout(patience, app.drain.idle()).await.is_err() {
         tracing::warn!(live = app.drain.live(), "drain ended with work left");
     }

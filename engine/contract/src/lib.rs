@@ -5,6 +5,7 @@
 //! is a plain value, so that the scheduler, the runtime, the simulator and the gateway mean the same
 //! thing by the same name (DESIGN.md section 1).
 
+mod control;
 mod error;
 mod handle;
 mod ids;
@@ -15,6 +16,7 @@ mod stage;
 mod time;
 mod trace;
 
+pub use control::{ControlTokens, ControlWatch};
 pub use error::{EngineError, ErrorClass};
 pub use handle::{EngineHandle, Health, OutputSink, SinkFull};
 pub use ids::{ContextId, DeviceId, Epoch, LaunchId, ModelId, PageId, SlotId, Version};

@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use safetensors::Dtype as Stored;
-use safetensors::tensor::Metadata;
+use safetensors::tensor::TensorInfo as Described;
 
-use crate::DeviceError;
+use crate::{DeviceError, open_regular, read_regular};
 
 /// The file a single-file checkpoint has in its folder.
 const SINGLE: &str = "model.safetensors";
 /// The shard list of a sharded checkpoint.
 const INDEX: &str = "model.safetensors.index.json";
+/// The one entry of a header that is no tensor.
+const METADATA: &str = "__metadata__";
 /// Longest header accepted; the format's own bound.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
 /// Longest shard list accepted.
@@ -210,8 +212,7 @@ impl Checkpoint {
 
 impl Source {
     fn disk(label: PathBuf) -> Result<Self, DeviceError> {
-        let file = File::open(&label).map_err(|error| bad(&label, format!("cannot be opened: {error}")))?;
-        let len = file.metadata().map_err(|error| bad(&label, error.to_string()))?.len();
+        let (file, len) = open_regular(&label)?;
         Ok(Self { label, bytes: Bytes::Disk { file, len } })
     }
 
@@ -253,13 +254,10 @@ impl Source {
             )));
         }
         let text = self.read(8, header as usize)?;
-        let metadata: Metadata = serde_json::from_slice(&text)
-            .map_err(|error| fail(format!("has no valid safetensors header: {error}")))?;
         let data = header + 8;
         let mut tensors = Vec::new();
         let mut end_max = 0;
-        for name in metadata.offset_keys() {
-            let Some(info) = metadata.info(&name) else { continue };
+        for (name, info) in entries(&text).map_err(&fail)? {
             let (start, end) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
             let needed = stored_bytes(info.dtype, &info.shape);
             if end.checked_sub(start) != needed {
@@ -270,15 +268,19 @@ impl Source {
                     needed.map_or_else(|| "more than fit in memory".to_owned(), |bytes| bytes.to_string()),
                 )));
             }
+            if start != end_max {
+                return Err(fail(format!(
+                    "tensor {name} begins at byte {start} of the data, but the one before it ends at {end_max}"
+                )));
+            }
             if end > total - data {
                 return Err(fail(format!(
                     "is cut short: tensor {name} ends at byte {}, but the file has {total}",
                     end + data
                 )));
             }
-            end_max = end_max.max(end);
-            let info =
-                TensorInfo { shape: info.shape.clone(), stored: info.dtype, source, start: data + start };
+            end_max = end;
+            let info = TensorInfo { shape: info.shape, stored: info.dtype, source, start: data + start };
             tensors.push((name, info));
         }
         if end_max != total - data {
@@ -288,17 +290,30 @@ impl Source {
     }
 }
 
+/// Name and description of each tensor of a header, in the order of their bytes. The library's own reading
+/// does not say which tensor is at fault.
+fn entries(header: &[u8]) -> Result<Vec<(String, Described)>, String> {
+    let parsed: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(header)
+        .map_err(|error| format!("has no valid safetensors header: {error}"))?;
+    let mut entries = Vec::with_capacity(parsed.len());
+    for (name, value) in parsed {
+        if name != METADATA {
+            let described: Described = serde_json::from_value(value)
+                .map_err(|error| format!("the header describes tensor {name} wrongly: {error}"))?;
+            entries.push((name, described));
+        }
+    }
+    entries.sort_by_key(|(_, described)| described.data_offsets);
+    Ok(entries)
+}
+
 /// File names of all shards, each once, in order.
 fn shards_of(index: &Path) -> Result<Vec<String>, DeviceError> {
     #[derive(serde::Deserialize)]
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let length = std::fs::metadata(index).map_err(|error| bad(index, error.to_string()))?.len();
-    if length > INDEX_BYTES_MAX {
-        return Err(bad(index, format!("is {length} bytes long; at most {INDEX_BYTES_MAX} are read")));
-    }
-    let text = std::fs::read(index).map_err(|error| bad(index, error.to_string()))?;
+    let text = read_regular(index, INDEX_BYTES_MAX)?;
     let parsed: Index = serde_json::from_slice(&text)
         .map_err(|error| bad(index, format!("is not a safetensors shard list: {error}")))?;
     let mut shards: Vec<String> = parsed.weight_map.into_values().collect();

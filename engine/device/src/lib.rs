@@ -10,6 +10,7 @@ mod backend;
 mod catalog;
 mod checkpoint;
 mod error;
+mod file;
 pub mod layout;
 pub mod program;
 pub mod sampling;
@@ -21,4 +22,5 @@ pub use backend::{
 pub use catalog::{Catalog, WeightInfo};
 pub use checkpoint::{Checkpoint, TensorInfo};
 pub use error::DeviceError;
+pub use file::{open_regular, read_regular};
 pub use program::{Op, Program, ValueId};

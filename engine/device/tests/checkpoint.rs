@@ -115,7 +115,31 @@ fn shards_are_found_through_their_index() {
     assert!(error.contains("not a file beside it"), "{error}");
     folder.write("model.safetensors.index.json", br#"{"weight_map":{"a":"gone.safetensors"}}"#);
     let error = Checkpoint::open(path).unwrap_err().to_string();
-    assert!(error.contains("gone.safetensors: cannot be opened"), "{error}");
+    assert!(error.contains("gone.safetensors: "), "{error}");
+}
+
+#[test]
+fn what_is_no_regular_file_or_too_long_is_refused_before_it_is_opened() {
+    let folder = Folder::new("pipe");
+    let pipe = folder.0.join("model.safetensors");
+    // Opening a pipe to read waits for a writer: a refusal that came late would hang this test.
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&folder.0, &pipe] {
+        let error = Checkpoint::open(path).unwrap_err().to_string();
+        assert!(error.contains("model.safetensors: is not a regular file"), "{error}");
+    }
+    let error = Checkpoint::open(Path::new("/dev/zero")).unwrap_err().to_string();
+    assert_eq!(error, "/dev/zero: is not a regular file");
+    std::fs::remove_file(&pipe).unwrap();
+    std::fs::create_dir(&pipe).unwrap();
+    let error = Checkpoint::open(&folder.0).unwrap_err().to_string();
+    assert!(error.contains("is not a regular file"), "{error}");
+    // A length alone refuses: nothing of a sparse terabyte is read.
+    let index = folder.0.join("model.safetensors.index.json");
+    std::fs::remove_dir(&pipe).unwrap();
+    std::fs::File::create(&index).unwrap().set_len(1 << 40).unwrap();
+    let error = Checkpoint::open(&folder.0).unwrap_err().to_string();
+    assert!(error.contains("is 1099511627776 bytes long; at most 100000000 are read"), "{error}");
 }
 
 #[test]
@@ -147,11 +171,17 @@ fn broken_files_are_refused_with_what_is_wrong() {
         r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}"#,
         r#"{"a":{"dtype":"F32","shape":[18446744073709551615,4],"data_offsets":[0,4]}}"#,
         r#"{"a":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}}"#,
+        r#"{"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,4]}}"#,
+        r#"{"a":{"dtype":"F64","shape":[1],"data_offsets":[0,4]}}"#,
+        r#"{"a":{"dtype":7,"shape":[1],"data_offsets":[0,4]}}"#,
+        r#"{"a":{"shape":[1],"data_offsets":[0,4]}}"#,
     ];
     for header in lies {
         let error = refused(file(header, &[0; 4]));
-        assert!(error.starts_with("given.safetensors: "), "{error}");
+        assert!(error.starts_with("given.safetensors: ") && error.contains("tensor a"), "{error}");
     }
+    let two = r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}}"#;
+    assert!(refused(file(two, &[0; 6])).contains("tensor b begins at byte 2"));
     let empty = Folder::new("empty");
     let error = Checkpoint::open(&empty.0).unwrap_err().to_string();
     assert!(error.contains("holds neither model.safetensors nor"), "{error}");

@@ -4,6 +4,11 @@ use serde_json::{Map, Value};
 
 use crate::{ModelError, ModelSource};
 
+/// Greatest value a norm may add to a mean square: real ones are a thousandth of this or less.
+const EPSILON_MAX: f32 = 0.1;
+/// Rates at which anybody keeps speech.
+const SAMPLE_RATES: std::ops::RangeInclusive<usize> = 8_000..=192_000;
+
 /// One parsed file.
 #[derive(Debug)]
 pub(crate) struct Document {
@@ -99,6 +104,36 @@ impl<'a> Object<'a> {
         let value = self.value(key)?.as_f64().ok_or_else(|| self.wrong(key, "a number"))?;
         let value = value as f32;
         if value.is_finite() { Ok(value) } else { Err(self.out_of_range(key, value, "finite")) }
+    }
+
+    /// A number above 0, such as a temperature.
+    pub(crate) fn positive(&self, key: &str) -> Result<f32, ModelError> {
+        let value = self.number(key)?;
+        if value > 0.0 { Ok(value) } else { Err(self.out_of_range(key, value, "above 0")) }
+    }
+
+    /// What a norm adds before it divides: above 0, so that a row of zeros stays finite.
+    pub(crate) fn epsilon(&self, key: &str) -> Result<f32, ModelError> {
+        let value = self.number(key)?;
+        let holds = value > 0.0 && value <= EPSILON_MAX;
+        let bound = || format!("above 0 and at most {EPSILON_MAX}");
+        if holds { Ok(value) } else { Err(self.out_of_range(key, value, bound())) }
+    }
+
+    /// Base of a rotary embedding: above 1, or no position turns slower than another.
+    pub(crate) fn rope_base(&self, key: &str) -> Result<f32, ModelError> {
+        let value = self.number(key)?;
+        if value > 1.0 { Ok(value) } else { Err(self.out_of_range(key, value, "above 1")) }
+    }
+
+    /// Hertz of sound.
+    pub(crate) fn sample_rate(&self, key: &str) -> Result<usize, ModelError> {
+        let value = self.count(key)?;
+        if SAMPLE_RATES.contains(&value) {
+            return Ok(value);
+        }
+        let bound = format!("a sample rate of {} to {} Hz", SAMPLE_RATES.start(), SAMPLE_RATES.end());
+        Err(self.out_of_range(key, value, bound))
     }
 
     pub(crate) fn number_or(&self, key: &str, absent: f32) -> Result<f32, ModelError> {

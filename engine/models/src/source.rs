@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use device::Checkpoint;
+use device::{Checkpoint, DeviceError};
 
 use crate::ModelError;
 
@@ -32,14 +32,11 @@ impl ModelSource {
         let unreadable = |what: String| ModelError::Unreadable { file: self.label(name), what };
         match self {
             Self::Dir(folder) => {
-                let path = folder.join(name);
-                let bytes = std::fs::metadata(&path).map_err(|error| unreadable(error.to_string()))?.len();
-                if bytes > SIDE_FILE_BYTES_MAX {
-                    return Err(unreadable(format!(
-                        "{bytes} bytes are more than the {SIDE_FILE_BYTES_MAX} allowed"
-                    )));
-                }
-                std::fs::read(&path).map(Cow::Owned).map_err(|error| unreadable(error.to_string()))
+                let read = device::read_regular(&folder.join(name), SIDE_FILE_BYTES_MAX);
+                read.map(Cow::Owned).map_err(|error| match error {
+                    DeviceError::BadFile { what, .. } => unreadable(what),
+                    other => other.into(),
+                })
             }
             Self::Embedded(files) | Self::Random { files, .. } => files
                 .iter()
@@ -49,10 +46,12 @@ impl ModelSource {
         }
     }
 
+    /// Whether there is anything of this name: what is no regular file is refused by whoever reads it, not
+    /// passed over.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         match self {
-            Self::Dir(folder) => folder.join(name).is_file(),
+            Self::Dir(folder) => folder.join(name).exists(),
             Self::Embedded(files) | Self::Random { files, .. } => files.iter().any(|(path, _)| *path == name),
         }
     }

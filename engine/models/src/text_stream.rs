@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::tokenizer::{Clusters, ControlToken, More, PIECE_CHARS_MAX, Tokenizer, settle};
+use contract::ControlWatch;
+
+use crate::tokenizer::{Clusters, More, PIECE_CHARS_MAX, Tokenizer, settle};
 
 /// One text on its way to ids. However it is split into deltas, the ids given by all calls, in order,
 /// are those of [`Tokenizer::encode`] of the whole, unless [`TextStream::release`] cut it.
@@ -17,8 +19,7 @@ pub struct TextStream {
     /// Composed text from the last border of pieces on.
     pending: String,
     pending_chars: usize,
-    /// The end of what was received: a control token may be split over deltas.
-    recent: String,
+    watch: ControlWatch,
 }
 
 /// A run this long is looked at again only when a character of another kind, or a capital, follows.
@@ -48,15 +49,16 @@ impl TextStream {
     #[must_use]
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
         let clusters = Clusters::new(tokenizer.composes());
-        Self { tokenizer, clusters, pending: String::new(), pending_chars: 0, recent: String::new() }
+        let watch = ControlWatch::new(tokenizer.control_spellings().clone());
+        Self { tokenizer, clusters, pending: String::new(), pending_chars: 0, watch }
     }
 
     /// Appends a delta; returns the ids that no later text can change.
     ///
     /// # Errors
-    /// The control token that the text would spell with this delta; nothing of it was taken.
-    pub fn push(&mut self, delta: &str) -> Result<Vec<u32>, ControlToken> {
-        self.watch(delta)?;
+    /// The spelling of the control token that the text would spell with this delta; nothing of it was taken.
+    pub fn push(&mut self, delta: &str) -> Result<Vec<u32>, String> {
+        self.watch.push(delta)?;
         let before = self.pending.len();
         let only_grows = self.only_grows(delta);
         self.clusters.push(delta, &mut self.pending);
@@ -90,7 +92,7 @@ impl TextStream {
     pub fn end(&mut self) -> Vec<u32> {
         self.clusters.finish(&mut self.pending);
         let ids = self.take(More::Never);
-        self.recent.clear();
+        self.watch.restart();
         ids
     }
 
@@ -118,17 +120,5 @@ impl TextStream {
         let Some(last) = self.pending.chars().next_back() else { return false };
         let grows = |c: char| Kind::of(c) == Kind::of(last) && !c.is_uppercase();
         self.pending_chars > LONG_RUN_CHARS && self.clusters.held().chars().chain(delta.chars()).all(grows)
-    }
-
-    fn watch(&mut self, delta: &str) -> Result<(), ControlToken> {
-        let longest = self.tokenizer.control_tokens().first().map_or(0, |token| token.content.len());
-        let joined = format!("{}{delta}", self.recent);
-        if let Some(token) = self.tokenizer.control_token_in(&joined) {
-            return Err(token.clone());
-        }
-        let start = joined.floor_char_boundary((joined.len() + 1).saturating_sub(longest));
-        self.recent.clear();
-        self.recent.push_str(&joined[start..]);
-        Ok(())
     }
 }

@@ -95,3 +95,95 @@ fn any_one_value_replaced_opens_or_is_refused_and_never_panics() {
         "{opened} opened, {refused} refused: the replacements miss their mark"
     );
 }
+
+#[test]
+fn a_number_that_makes_no_sense_is_refused_by_its_key() {
+    let checkpoint = Checkpoint::new();
+    let codec = "speech_tokenizer/config.json";
+    let (talker, predictor) = ("/talker_config", "/talker_config/code_predictor_config");
+    let decoder = "/decoder_config";
+    let mut cases: Vec<(&str, String, Value)> = Vec::new();
+    for (file, place) in [("config.json", talker), ("config.json", predictor), (codec, decoder)] {
+        for value in [json!(0), json!(-1e4), json!(1.0), json!(1e300)] {
+            cases.push((file, format!("{place}/rope_theta"), value));
+        }
+        for value in [json!(0), json!(-1e-6), json!(1e-60), json!(1), json!(1e300)] {
+            cases.push((file, format!("{place}/rms_norm_eps"), value));
+        }
+    }
+    let others = [
+        ("config.json", "/speaker_encoder_config/sample_rate", vec![json!(0), json!(7), json!(16_000)]),
+        ("config.json", "/talker_config/codec_eos_token_id", vec![json!(5), json!(1_024), json!(1 << 20)]),
+        ("config.json", "/talker_config/codec_pad_id", vec![json!(-1), json!(1_023)]),
+        ("config.json", "/tts_eos_token_id", vec![json!(2_036), json!(1 << 20)]),
+        ("config.json", "/tts_model_type", vec![json!("voice_design"), json!("custom_voice"), json!("x")]),
+        (codec, "/encoder_config/rope_theta", vec![json!(0), json!(-1), json!(1)]),
+        (codec, "/encoder_config/norm_eps", vec![json!(0), json!(-1e-5), json!(7)]),
+        (codec, "/encoder_config/frame_rate", vec![json!(0), json!(-12.5), json!(1e9)]),
+        (codec, "/encoder_config/sampling_rate", vec![json!(0), json!(1), json!(1 << 30)]),
+        (codec, "/output_sample_rate", vec![json!(0), json!(1), json!(1 << 30), json!(48_000)]),
+        (codec, "/decode_upsample_rate", vec![json!(0), json!(1_919)]),
+        ("voices/voices.json", "/sample_rate", vec![json!(0), json!(-1), json!(16_000)]),
+        ("generation_config.json", "/temperature", vec![json!(0), json!(-1), json!(1e300)]),
+        ("generation_config.json", "/subtalker_temperature", vec![json!(0), json!(-0.1)]),
+        ("generation_config.json", "/top_p", vec![json!(0), json!(1.01), json!(-1)]),
+        ("generation_config.json", "/top_k", vec![json!(-1), json!(0.5)]),
+        ("generation_config.json", "/repetition_penalty", vec![json!(0), json!(-1)]),
+        ("generation_config.json", "/max_new_tokens", vec![json!(0), json!(1)]),
+    ];
+    for (file, place, values) in others {
+        cases.extend(values.into_iter().map(|value| (file, place.to_owned(), value)));
+    }
+    for (file, place, value) in cases {
+        let mut broken: Value = serde_json::from_slice(read(file)).expect("JSON");
+        *broken.pointer_mut(&place).unwrap_or_else(|| panic!("{place} in {file}")) = value.clone();
+        let error = checkpoint.open_with(file, &broken).err();
+        let text = error.unwrap_or_else(|| panic!("{place} = {value} opens")).to_string();
+        let (_, key) = place.rsplit_once('/').expect("a pointer");
+        // Where two keys contradict each other, either may be named.
+        let related = match key {
+            "output_sample_rate" => "sample_rate",
+            "tts_model_type" => "spk_id",
+            key => key,
+        };
+        assert!(text.contains(key) || text.contains(related), "{place} = {value}: {text}");
+        assert!(!text.contains("Some(") && !text.contains("None"), "{text}");
+    }
+}
+
+#[test]
+fn not_a_number_is_no_number_in_a_configuration() {
+    let checkpoint = Checkpoint::new();
+    let text = String::from_utf8(read("config.json").to_vec()).expect("UTF-8");
+    for word in ["NaN", "Infinity", "-Infinity", "1e999"] {
+        let broken = text.replacen("\"rope_theta\": 10000", &format!("\"rope_theta\": {word}"), 1);
+        assert_ne!(broken, text);
+        let mut files = checkpoint.0.clone();
+        let content: &'static [u8] = broken.into_bytes().leak();
+        files.iter_mut().filter(|(name, _)| *name == "config.json").for_each(|(_, bytes)| *bytes = content);
+        let error = models::open(ModelSource::Embedded(files.leak()), "hostile").err().expect("refused");
+        assert!(error.to_string().contains("config.json"), "{word}: {error}");
+    }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_any_file_is_refused_and_never_waited_for() {
+    let folder = std::env::temp_dir().join(format!("voxlane-pipes-{}", std::process::id()));
+    let copy = |name: &str| {
+        let to = folder.join(name);
+        std::fs::create_dir_all(to.parent().expect("a parent")).expect("a folder");
+        std::os::unix::fs::symlink(tiny().canonicalize().expect("it exists").join(name), to).expect("a link");
+    };
+    let names: Vec<&str> = Checkpoint::new().0.iter().map(|(name, _)| *name).collect();
+    for pipe in &names {
+        drop(std::fs::remove_dir_all(&folder));
+        names.iter().filter(|name| *name != pipe).for_each(|name| copy(name));
+        let path = folder.join(pipe);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo").success());
+        let error = models::open(ModelSource::Dir(folder.clone()), "pipes").err();
+        let text = error.unwrap_or_else(|| panic!("{pipe}: opened")).to_string();
+        assert!(text.contains("is not a regular file") && text.contains(pipe), "{pipe}: {text}");
+    }
+    std::fs::remove_dir_all(&folder).expect("removed");
+}

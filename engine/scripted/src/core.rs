@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use contract::{
-    Chunk, ContextId, EngineError, EngineStats, FinishReason, Lane, LaunchId, LaunchSpan, OpenContext,
-    Output, Playback, Span, Stage, TextAccepted, Tick, Usage, VoiceChoice,
+    Chunk, ContextId, ControlTokens, ControlWatch, EngineError, EngineStats, FinishReason, Lane, LaunchId,
+    LaunchSpan, OpenContext, Output, Playback, Span, Stage, TextAccepted, Tick, Usage, VoiceChoice,
 };
 
 use crate::script::{Refusal, Script, VoiceScript};
@@ -19,6 +19,7 @@ const LAUNCHES_MAX: usize = 1_024;
 #[derive(Debug)]
 pub struct Core {
     script: Script,
+    control: ControlTokens,
     contexts: BTreeMap<ContextId, Speech>,
     outputs: VecDeque<(ContextId, Output)>,
     launches: VecDeque<LaunchSpan>,
@@ -31,6 +32,7 @@ impl Core {
     #[must_use]
     pub fn new(script: Script) -> Self {
         Self {
+            control: ControlTokens::new(script.control_tokens.clone()),
             script,
             contexts: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -60,6 +62,7 @@ impl Core {
             Speech {
                 voice,
                 tone: Tone::new(hz, self.script.sample_rate),
+                watch: ControlWatch::new(self.control.clone()),
                 segments: VecDeque::new(),
                 segment: 0,
                 segment_frames: 0,
@@ -81,9 +84,6 @@ impl Core {
     /// # Errors
     /// As [`contract::EngineHandle::push_text`].
     pub fn push_text(&mut self, now: Tick, id: ContextId, text: &str) -> Result<TextAccepted, EngineError> {
-        if let Some(token) = control_token(text) {
-            return Err(EngineError::ControlToken { token: token.to_owned() });
-        }
         let max = self.script.text_max;
         let speech = self.writable(id)?;
         let given = text.chars().count() as u64;
@@ -91,6 +91,7 @@ impl Core {
         if waiting + given > max {
             return Err(EngineError::TextTooLong { given: waiting + given, max });
         }
+        speech.watch.push(text).map_err(|token| EngineError::ControlToken { token })?;
         if given == 0 {
             return Ok(TextAccepted::default());
         }
@@ -118,6 +119,7 @@ impl Core {
         if let Some(segment) = speech.segments.back_mut() {
             segment.ended = true;
         }
+        speech.watch.restart();
         self.speak(id, now);
         Ok(TextAccepted::default())
     }
@@ -360,11 +362,4 @@ impl Core {
         });
         self.next_launch += 1;
     }
-}
-
-/// The first `<|...|>` in `text`: what published checkpoints use as control tokens.
-fn control_token(text: &str) -> Option<&str> {
-    let start = text.find("<|")?;
-    let end = text[start..].find("|>")? + start + 2;
-    Some(&text[start..end])
 }

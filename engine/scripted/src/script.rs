@@ -1,7 +1,5 @@
 //! What a scripted engine does, read from TOML.
 
-use std::path::{Path, PathBuf};
-
 use serde::Deserialize;
 
 /// Behaviour of the whole engine. Every key has a default; unknown keys are refused.
@@ -26,6 +24,8 @@ pub struct Script {
     pub lead_max_ms: u64,
     /// Milliseconds until the engine counts as ready.
     pub warm_up_ms: u64,
+    /// What the model would obey, and text must not spell.
+    pub control_tokens: Vec<String>,
     /// The voices and what happens to those who choose them. The first is the default.
     pub voices: Vec<VoiceScript>,
 }
@@ -73,8 +73,6 @@ pub enum Refusal {
 /// Why a script cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    #[error("cannot read script {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
     #[error("script is not valid: {0}")]
     Parse(#[from] toml::de::Error),
     #[error("script key {key} must be {bound}")]
@@ -111,6 +109,7 @@ impl Default for Script {
             chunks: vec![2, 4, 10],
             lead_max_ms: 6_000,
             warm_up_ms: 0,
+            control_tokens: ["<|endoftext|>", "<|im_start|>", "<|im_end|>"].map(str::to_owned).to_vec(),
             voices: vec![steady, instant, failing, stalling, capped, overloaded],
         }
     }
@@ -125,16 +124,6 @@ impl Script {
         let script: Self = toml::from_str(text)?;
         script.check()?;
         Ok(script)
-    }
-
-    /// Reads a script from a file.
-    ///
-    /// # Errors
-    /// [`ScriptError`] naming the file or the key at fault.
-    pub fn read(path: &Path) -> Result<Self, ScriptError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ScriptError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text)
     }
 
     pub(crate) fn voice(&self, name: &str) -> Option<usize> {

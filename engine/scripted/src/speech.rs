@@ -16,6 +16,7 @@ pub(crate) struct Segment {
 pub(crate) struct Speech {
     pub(crate) voice: VoiceScript,
     pub(crate) tone: Tone,
+    pub(crate) watch: contract::ControlWatch,
     /// Segments not yet spoken to their end; the first is being spoken.
     pub(crate) segments: std::collections::VecDeque<Segment>,
     /// Index of the first of `segments` in the context.

@@ -7,7 +7,7 @@ use super::{CommandError, layers};
 /// Prints every key as TOML, with its origin as a comment, and the hash of the whole.
 pub(super) fn run(file: &Path) -> Result<(), CommandError> {
     let resolved = layers(Some(file))?.resolve()?;
-    // Some values only show their form when they are read.
+    // The same reading as `serve`'s: what it refuses is refused here.
     resolved.config()?;
     let mut section = "";
     for (name, value, source) in resolved.lines() {

@@ -132,7 +132,7 @@ async fn speak(
                 return match error {
                     Some(error) => Err(refused(&error)),
                     None if usage.samples == 0 => Err(CommandError::Failed("nothing was spoken".to_owned())),
-                    None => Ok(()),
+                    None => out.keep(),
                 };
             }
         }
@@ -174,8 +174,9 @@ fn format_of(path: &Path) -> Result<SpeechFormat, CommandError> {
 }
 
 fn clip(path: &Path, transcript: Option<String>) -> Result<VoiceChoice, CommandError> {
-    let bytes = std::fs::read(path).map_err(|error| failed(&path.display(), &error))?;
     let limits = AudioLimits { duration_ms_max: REFERENCE_MS_MAX, ..AudioLimits::default() };
+    let bytes =
+        crate::input::read(path, limits.bytes_max as u64).map_err(|error| failed(&path.display(), &error))?;
     let audio = read_audio(&bytes, &limits).map_err(|error| failed(&path.display(), &error))?;
     let mode = if transcript.is_some() { CloneMode::InContext } else { CloneMode::Speaker };
     let hash = content_hash(&audio.samples, audio.rate_hz, transcript.as_deref());
@@ -204,10 +205,12 @@ async fn ready(engine: &dyn EngineHandle) -> Result<(), CommandError> {
     }
 }
 
-/// The file being written.
+/// The file being written: under a name of its own beside the one asked for, which it takes when it is
+/// whole. What fails leaves nothing, and an older file as it was.
 struct Out {
     file: File,
     path: PathBuf,
+    part: PathBuf,
     writer: FileWriter,
     format: SpeechFormat,
     rate: u32,
@@ -215,10 +218,15 @@ struct Out {
 
 impl Out {
     fn create(path: &Path, format: SpeechFormat, rate: u32, pre_skip: u32) -> Result<Self, CommandError> {
-        let file = File::create(path).map_err(|error| failed(&path.display(), &error))?;
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(failed(&path.display(), &"exists and is not a regular file"));
+        }
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let part = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
         let writer =
             FileWriter::new(format, rate, pre_skip, 1).map_err(|error| failed(&path.display(), &error))?;
-        Ok(Self { file, path: path.to_owned(), writer, format, rate })
+        let file = File::create(&part).map_err(|error| failed(&path.display(), &error))?;
+        Ok(Self { file, path: path.to_owned(), part, writer, format, rate })
     }
 
     fn write(&mut self, packets: Vec<crate::encode::EncodedPacket>) -> Result<(), CommandError> {
@@ -239,8 +247,20 @@ impl Out {
         Ok(())
     }
 
+    /// Gives the finished file its name.
+    fn keep(self) -> Result<(), CommandError> {
+        std::fs::rename(&self.part, &self.path).map_err(|error| failed(&self.path.display(), &error))
+    }
+
     fn put(&mut self, bytes: &[u8]) -> Result<(), CommandError> {
         self.file.write_all(bytes).map_err(|error| failed(&self.path.display(), &error))
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        // After `keep` there is nothing of this name, and that is fine.
+        drop(std::fs::remove_file(&self.part));
     }
 }
 

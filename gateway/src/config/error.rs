@@ -18,4 +18,6 @@ pub enum ConfigError {
         "{key} is {value}, but only loopback addresses (127.0.0.1, [::1]) are served: this release checks no keys, so a reachable port would serve anyone"
     )]
     NotLoopback { key: &'static str, value: String },
+    #[error("{from}: {key}: {what}")]
+    Unusable { key: &'static str, what: String, from: Source },
 }

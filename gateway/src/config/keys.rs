@@ -71,7 +71,7 @@ pub const KEYS: &[Key] = &[
     key(
         "server.body_stall_ms",
         count(100, 3_600_000, "ms"),
-        "60000",
+        "10000",
         "How long an answer's body may go untaken before it is cut off",
     ),
     key(

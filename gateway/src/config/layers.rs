@@ -11,6 +11,9 @@ use super::{
     StreamConfig, Value,
 };
 
+/// Longest configuration file read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -42,7 +45,7 @@ impl Layers {
     /// # Errors
     /// [`ConfigError::Read`].
     pub fn file(mut self, path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
+        let text = crate::input::read_text(path, FILE_BYTES_MAX)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         self.file = Some((path.to_owned(), text));
         Ok(self)
@@ -104,10 +107,10 @@ impl Layers {
 }
 
 impl Resolved {
-    /// The typed configuration.
+    /// The typed configuration: whatever a command accepts or refuses of the values is decided here.
     ///
     /// # Errors
-    /// [`ConfigError::WrongType`] where a value's form only shows when it is read.
+    /// [`ConfigError`] where a value's form only shows when it is read.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let kind = self.text("engine.kind");
         let kind = match kind.split_once(':') {
@@ -117,6 +120,11 @@ impl Resolved {
             _ => return Err(self.refuse("engine.kind")),
         };
         let (model, random) = (self.text("engine.model"), self.text("engine.random_weights"));
+        let (device, precision) = (self.text("engine.device"), self.text("engine.precision"));
+        crate::native::read_device(device).map_err(|what| self.unusable("engine.device", what))?;
+        crate::native::read_precision(precision).map_err(|what| self.unusable("engine.precision", what))?;
+        let filter = self.text("log.filter");
+        crate::logs::filter(filter).map_err(|what| self.unusable("log.filter", what))?;
         Ok(Config {
             server: ServerConfig {
                 listen: self.address("server.listen")?,
@@ -133,8 +141,8 @@ impl Resolved {
             engine: EngineConfig {
                 kind,
                 model: (!model.is_empty()).then(|| PathBuf::from(model)),
-                device: self.text("engine.device").to_owned(),
-                precision: self.text("engine.precision").to_owned(),
+                device: device.to_owned(),
+                precision: precision.to_owned(),
                 background_sms: self.count("engine.background_sms") as u32,
                 random_weights: (!random.is_empty()).then(|| random.to_owned()),
                 contexts_max: self.count("engine.contexts_max") as u32,
@@ -157,10 +165,7 @@ impl Resolved {
                 bitrate_bps: self.count("opus.bitrate_bps") as u32,
                 complexity: self.count("opus.complexity") as u8,
             },
-            log: LogConfig {
-                filter: self.text("log.filter").to_owned(),
-                json: self.text("log.format") == "json",
-            },
+            log: LogConfig { filter: filter.to_owned(), json: self.text("log.format") == "json" },
         })
     }
 
@@ -209,17 +214,38 @@ impl Resolved {
         Duration::from_millis(self.count(name))
     }
 
-    fn address(&self, name: &str) -> Result<SocketAddr, ConfigError> {
-        self.text(name).parse().map_err(|_| self.refuse(name))
+    fn address(&self, name: &'static str) -> Result<SocketAddr, ConfigError> {
+        let address = self.text(name).parse().map_err(|_| self.refuse(name))?;
+        check_loopback(name, address)?;
+        Ok(address)
+    }
+
+    fn unusable(&self, key: &'static str, what: String) -> ConfigError {
+        ConfigError::Unusable { key, what, from: self.source(key) }
+    }
+
+    fn source(&self, name: &str) -> Source {
+        self.values.get(name).map_or(Source::Default, |(_, source)| source.clone())
     }
 
     fn refuse(&self, name: &str) -> ConfigError {
-        let source = self.values.get(name).map_or(Source::Default, |(_, source)| source.clone());
+        let source = self.source(name);
         match find(name) {
             Some(key) => wrong(key, self.text(name).to_owned(), source),
             None => unknown(name, source),
         }
     }
+}
+
+/// Whether an address may be listened on.
+///
+/// # Errors
+/// [`ConfigError::NotLoopback`].
+pub(crate) fn check_loopback(key: &'static str, address: SocketAddr) -> Result<(), ConfigError> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(ConfigError::NotLoopback { key, value: address.to_string() })
 }
 
 impl fmt::Display for Source {

@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use layers::check_loopback;
+
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind};
 pub use layers::{Layers, Resolved, Source};

@@ -34,15 +34,21 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Wraps every request: its id, its fence against panics, its line in the log.
-async fn answer(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+/// Longest request target and head that are answered in our own words. The HTTP library refuses heads over
+/// its own bound, which is greater, with a bare status.
+const TARGET_BYTES_MAX: usize = 8 * 1_024;
+const HEAD_BYTES_MAX: usize = 32 * 1_024;
+
+/// Wraps every request of either listener: its id, its fence against panics, its line in the log.
+pub(crate) async fn answer(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let id = app.request_id('r');
     let begun = app.clock.now();
     let method = request.method().clone();
     // The path only: a query may hold what a client wants to keep to itself.
     let path = request.uri().path().to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
-    let answered = match local_host(request.headers(), request.uri()) {
+    let sound = head_in_bounds(&request).and_then(|()| local_host(request.headers(), request.uri()));
+    let answered = match sound {
         Err(error) => error.into_response(),
         Ok(()) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
             Ok(response) => response,
@@ -52,8 +58,11 @@ async fn answer(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let mut response = match answered.extensions().get::<Refused>() {
         Some(Refused(error)) => {
             let mut refused = error.respond(&id);
-            if let Some(allowed) = answered.headers().get(header::ALLOW) {
-                refused.headers_mut().insert(header::ALLOW, allowed.clone());
+            // What the refusal says in headers: Allow, Upgrade...
+            for (name, value) in answered.headers() {
+                if !refused.headers().contains_key(name) && name != header::CONTENT_LENGTH {
+                    refused.headers_mut().insert(name.clone(), value.clone());
+                }
             }
             refused
         }
@@ -67,9 +76,25 @@ async fn answer(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     response
 }
 
-async fn method_not_allowed() -> ApiError {
+pub(crate) async fn method_not_allowed() -> ApiError {
     let message = "this path exists, but not for this method; see the Allow header";
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+}
+
+fn head_in_bounds(request: &Request) -> Result<(), ApiError> {
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    if target > TARGET_BYTES_MAX {
+        let message =
+            format!("the path and query are {target} bytes long; at most {TARGET_BYTES_MAX} may be");
+        return Err(ApiError::new(StatusCode::URI_TOO_LONG, "uri_too_long", message));
+    }
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let head = target + headers.sum::<usize>();
+    if head > HEAD_BYTES_MAX {
+        let message = format!("the headers are {head} bytes long; at most {HEAD_BYTES_MAX} may be");
+        return Err(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", message));
+    }
+    Ok(())
 }
 
 /// Refuses a Host that is not this machine: a page elsewhere could have its own name point here (DNS

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::encoders::{Encoders, Made};
 use super::engine_side::{EngineSide, Reply};
-use super::registry::Attach;
+use super::registry::{Attach, Place, Visit};
 use super::socket::{Activity, Event, Outgoing, Socket};
 use super::watch::Watch;
 use crate::app::App;
@@ -26,13 +26,13 @@ const LETTING_GO_MAX: usize = 64;
 
 /// What the drive wakes for.
 enum Wake {
-    Attach(Attach),
     Drain(Tick),
     Encoded(Encoded),
     Engine(Tagged),
     Retry,
     Socket(Event),
     Timeout,
+    Visit(Visit),
     Written(u64),
 }
 
@@ -42,23 +42,32 @@ struct Drive {
     engine: EngineSide,
     encoders: Encoders,
     socket: Option<Socket>,
-    door: mpsc::Sender<Attach>,
+    door: mpsc::Sender<Visit>,
     token: String,
+    place: Place,
     replies: VecDeque<Reply>,
     watch: Watch,
+    /// The session had no socket, and its place was needed.
+    evicted: bool,
     /// Set when the session is over, with the name of the close.
     over: Option<&'static str>,
 }
 
 /// Runs a session from its first socket to its end.
-pub(super) async fn run(app: Arc<App>, engine: Arc<dyn EngineHandle>, config: Config, socket: Socket) {
+pub(super) async fn run(
+    app: Arc<App>,
+    engine: Arc<dyn EngineHandle>,
+    config: Config,
+    socket: Socket,
+    place: Place,
+) {
     let mut counted = Counted::new();
     let epochs = config.limits.contexts_open + LETTING_GO_MAX;
     let (engine, mut outputs) = EngineSide::new(engine, epochs);
     let (encoders, mut encoded) = Encoders::new(Arc::clone(&app), epochs);
     let (door, mut visitors) = mpsc::channel(1);
     let token = config.resume.clone();
-    app.sessions.announce(token.clone(), door.clone());
+    app.sessions.announce(token.clone(), door.clone(), &place);
     let session = Session::new(app.clock.now(), config);
     let mut drive = Drive {
         app: Arc::clone(&app),
@@ -68,8 +77,10 @@ pub(super) async fn run(app: Arc<App>, engine: Arc<dyn EngineHandle>, config: Co
         socket: Some(socket),
         door,
         token,
+        place,
         replies: VecDeque::new(),
         watch: Watch::default(),
+        evicted: false,
         over: None,
     };
     drive.settle();
@@ -90,7 +101,7 @@ pub(super) async fn run(app: Arc<App>, engine: Arc<dyn EngineHandle>, config: Co
             event = next_event(&mut drive.socket) => event,
             Some(encoded) = encoded.recv() => Wake::Encoded(encoded),
             Some(output) = outputs.recv() => Wake::Engine(output),
-            Some(attach) = visitors.recv() => Wake::Attach(attach),
+            Some(visit) = visitors.recv() => Wake::Visit(visit),
             until = &mut drain, if !draining => Wake::Drain(until),
             () = tokio::time::sleep(POOL_RETRY), if stuck => Wake::Retry,
             () = timer => Wake::Timeout,
@@ -136,7 +147,6 @@ impl Drive {
     fn wake(&mut self, wake: Wake) {
         let now = self.app.clock.now();
         match wake {
-            Wake::Attach(attach) => self.attach(now, attach),
             Wake::Drain(until) => self.session.handle_drain(now, "drain", until.since(now)),
             Wake::Encoded(encoded) => {
                 if let Some(made) = self.encoders.reply(encoded) {
@@ -152,6 +162,11 @@ impl Drive {
             Wake::Retry => self.encoders.retry(),
             Wake::Socket(event) => self.event(now, event),
             Wake::Timeout => self.session.handle_timeout(now),
+            Wake::Visit(Visit::Attach(attach)) => self.attach(now, attach),
+            Wake::Visit(Visit::Leave) => {
+                self.session.handle_peer_close(now);
+                self.evicted = true;
+            }
             Wake::Written(bytes) => {
                 self.session.handle_written(now, usize::try_from(bytes).unwrap_or(usize::MAX));
             }
@@ -164,6 +179,7 @@ impl Drive {
             Event::Closed => self.session.handle_peer_close(now),
             Event::Lost => {
                 self.socket = None;
+                self.app.sessions.lose(&self.token);
                 self.session.handle_detach(now);
             }
             Event::Ping => self.session.handle_ping(now),
@@ -197,7 +213,7 @@ impl Drive {
             }
         }
         if self.session.is_closed() {
-            self.over = Some("peer");
+            self.over = Some(if self.evicted { "evicted" } else { "peer" });
         }
     }
 
@@ -281,8 +297,11 @@ impl Drive {
             attach.socket.close(CloseCode::Internal);
             return;
         };
-        self.socket = Some(attach.socket);
-        self.app.sessions.announce(token.clone(), self.door.clone());
+        // The newest connection is the client's; one that was not known to be dead is told.
+        if let Some(earlier) = self.socket.replace(attach.socket) {
+            earlier.close(CloseCode::Replaced);
+        }
+        self.app.sessions.announce(token.clone(), self.door.clone(), &self.place);
         self.token.clone_from(&token);
         self.session.handle_attach(now, token, &attach.received);
     }

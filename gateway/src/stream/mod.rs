@@ -58,7 +58,7 @@ pub(crate) async fn upgrade(
         return Err(refuse(error.retry_after_ms(1_000)));
     };
     let config = session_config(&app, &engine, id.0).map_err(|_| refuse(ApiError::internal()))?;
-    let guard = app.drain.enter();
+    let guard = Arc::new(app.drain.enter());
     let limits = &app.config.stream;
     let upgrade = upgrade
         .protocols([SUBPROTOCOL])
@@ -68,9 +68,10 @@ pub(crate) async fn upgrade(
         .max_frame_size(limits.frame_bytes_max)
         .max_message_size(limits.message_bytes_max);
     Ok(upgrade.on_upgrade(async move |websocket| {
-        let socket = socket::start(websocket);
-        drive::run(app, engine, config, socket).await;
-        drop((place, guard));
+        // The socket's tasks hold the guard too: a session has ended when its Close has left.
+        let socket = socket::start(websocket, &guard);
+        drive::run(app, engine, config, socket, place).await;
+        drop(guard);
     }))
 }
 

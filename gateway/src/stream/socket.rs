@@ -1,7 +1,7 @@
 //! The two tasks at a WebSocket's ends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
@@ -12,6 +12,8 @@ use proto::wire::CloseCode;
 use tokio::sync::{Notify, mpsc};
 use tokio_tungstenite::tungstenite;
 
+use crate::drain::Guard;
+
 /// Messages read and not yet handled: a message can be 256 KiB, so few are enough to bound memory.
 const EVENTS: usize = 8;
 
@@ -20,6 +22,9 @@ const OUTGOING: usize = 8_192;
 
 /// Time a peer gets to take a Close frame and answer it.
 const CLOSE_LINGER: Duration = Duration::from_secs(2);
+
+/// Time a slow reader gets for the same, as what waits before the Close must go first.
+const SLOW_READER_LINGER: Duration = Duration::from_secs(10);
 
 /// What came off a socket.
 #[derive(Debug)]
@@ -65,6 +70,8 @@ struct Shared {
     changed: Notify,
     /// Give up what waits, and close as a slow reader.
     cut: Notify,
+    /// Whether that was asked for.
+    slow: AtomicBool,
 }
 
 /// What happens at a socket.
@@ -79,14 +86,23 @@ pub(super) enum Activity {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotTaken;
 
-/// Splits a WebSocket and starts both tasks.
-pub(super) fn start(websocket: WebSocket) -> Socket {
+/// Splits a WebSocket and starts both tasks, which hold `guard` until the socket is done with.
+pub(super) fn start(websocket: WebSocket, guard: &Arc<Guard>) -> Socket {
     let (sink, stream) = websocket.split();
     let (event_sender, events) = mpsc::channel(EVENTS);
     let (outgoing, messages) = mpsc::channel(OUTGOING);
     let shared = Arc::new(Shared::default());
-    tokio::spawn(read(stream, event_sender));
-    tokio::spawn(write(sink, messages, Arc::clone(&shared)));
+    let (reading, writing) = (Arc::clone(guard), Arc::clone(guard));
+    let reader = read(stream, event_sender, Arc::clone(&shared));
+    tokio::spawn(async move {
+        reader.await;
+        drop(reading);
+    });
+    let writer = write(sink, messages, Arc::clone(&shared));
+    tokio::spawn(async move {
+        writer.await;
+        drop(writing);
+    });
     Socket { events, outgoing, shared, seen: 0 }
 }
 
@@ -99,6 +115,7 @@ impl Socket {
     /// Closes after everything queued, except for a slow reader, who gets nothing more.
     pub(super) fn close(&self, code: CloseCode) {
         if code == CloseCode::SlowReader || self.send(Outgoing::Close(code)).is_err() {
+            self.shared.slow.store(true, Ordering::Release);
             self.shared.cut.notify_one();
         }
     }
@@ -132,7 +149,7 @@ impl Socket {
 
 /// Ends when the socket does, or soon after the drive. After a Close frame it polls on, so that the
 /// library answers it.
-async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Event>) {
+async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Event>, shared: Arc<Shared>) {
     let unreadable = loop {
         let item = tokio::select! {
             item = stream.next() => item,
@@ -160,8 +177,11 @@ async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Event>) {
         return tokio::time::sleep(CLOSE_LINGER).await;
     }
     let rest = async { while stream.next().await.is_some_and(|item| item.is_ok()) {} };
-    // A peer that goes on talking is left to the writer's end of the socket.
-    let _ended = tokio::time::timeout(CLOSE_LINGER, rest).await;
+    // A peer that goes on talking is left to the writer's end of the socket. Until then what it says is
+    // read: closing over unread bytes would reset the connection before the peer has seen the Close.
+    let slow = shared.slow.load(Ordering::Acquire);
+    let linger = if slow { SLOW_READER_LINGER } else { CLOSE_LINGER };
+    let _ended = tokio::time::timeout(linger, rest).await;
 }
 
 fn judge(error: axum::Error) -> Event {
@@ -182,7 +202,14 @@ async fn write(
     mut messages: mpsc::Receiver<Outgoing>,
     shared: Arc<Shared>,
 ) {
-    while let Some(message) = messages.recv().await {
+    loop {
+        let message = tokio::select! {
+            biased;
+            () = shared.cut.notified() => return close(sink, CloseCode::SlowReader).await,
+            message = messages.recv() => message,
+        };
+        // Without a Close: the session moved away, or the peer is gone.
+        let Some(message) = message else { return };
         let (message, bytes) = match message {
             Outgoing::Binary(bytes) => (Message::Binary(bytes.clone()), bytes.len()),
             Outgoing::Text(text) => {
@@ -205,7 +232,6 @@ async fn write(
         shared.written.fetch_add(bytes as u64, Ordering::Release);
         shared.changed.notify_one();
     }
-    // The session moved away or the peer is gone: the socket ends without a Close.
 }
 
 /// Resolves some time after the drive has let go of the queue: a peer that is gone takes nothing.
@@ -217,6 +243,7 @@ async fn orphaned(messages: &mpsc::Receiver<Outgoing>) {
 }
 
 async fn close(mut sink: SplitSink<WebSocket, Message>, code: CloseCode) {
+    let linger = if code == CloseCode::SlowReader { SLOW_READER_LINGER } else { CLOSE_LINGER };
     let frame = CloseFrame { code: code.code(), reason: code.name().into() };
     let closing = async {
         // A peer that is gone needs no Close.
@@ -224,5 +251,5 @@ async fn close(mut sink: SplitSink<WebSocket, Message>, code: CloseCode) {
             drop(sink.close().await);
         }
     };
-    let _ended = tokio::time::timeout(CLOSE_LINGER, closing).await;
+    let _ended = tokio::time::timeout(linger, closing).await;
 }

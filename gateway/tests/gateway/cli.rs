@@ -84,6 +84,81 @@ fn speak_writes_a_file_and_says_how_fast() {
 }
 
 #[test]
+fn check_refuses_what_serve_refuses_and_with_the_same_words() {
+    let file = temporary("refused.toml");
+    let path = file.to_str().expect("UTF-8");
+    for (text, word) in [
+        ("[server]\nlisten = \"0.0.0.0:0\"\n", "server.listen"),
+        ("[server]\nadmin = \"192.0.2.1:0\"\n", "server.admin"),
+        ("[engine]\ndevice = \"tpu:0\"\n", "engine.device"),
+        ("[engine]\ndevice = \"cpu:one\"\n", "engine.device"),
+        ("[log]\nfilter = \"gateway=loud\"\n", "log.filter"),
+    ] {
+        std::fs::write(&file, text).expect("a temporary file");
+        let checked = voxlane(&["check", path]);
+        let served = voxlane(&["serve", "--config", path]);
+        assert_eq!((checked.status.code(), served.status.code()), (Some(2), Some(2)), "{text}");
+        assert!(stderr(&checked).contains(word), "{}", stderr(&checked));
+        assert_eq!(stderr(&checked), stderr(&served));
+    }
+}
+
+#[test]
+fn a_speak_that_fails_leaves_no_file_and_spares_an_older_one() {
+    let folder = temporary("kept");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("out.wav");
+    let path = file.to_str().expect("UTF-8");
+    let listed = || std::fs::read_dir(&folder).expect("readable").count();
+    // One is refused, the other fails after it has spoken for a while.
+    for arguments in [["...", "steady"], ["A text that ends too soon, by the script.", "failing"]] {
+        let [text, voice] = arguments;
+        let speak = ["speak", text, "--engine", "scripted", "--voice", voice, "--out", path];
+        assert_eq!(voxlane(&speak).status.code(), Some(1), "{voice}");
+        assert_eq!(listed(), 0, "{voice}");
+        std::fs::write(&file, "older").expect("written");
+        assert_eq!(voxlane(&speak).status.code(), Some(1), "{voice}");
+        assert_eq!((listed(), std::fs::read(&file).expect("still there").as_slice()), (1, &b"older"[..]));
+        std::fs::remove_file(&file).expect("removed");
+    }
+    let spoken = voxlane(&["speak", "Whole.", "--engine", "scripted", "--out", path]);
+    assert_eq!((spoken.status.code(), listed()), (Some(0), 1), "{}", stderr(&spoken));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn files_that_are_no_files_are_refused_and_never_waited_for() {
+    let pipe = temporary("pipe.wav");
+    let path = pipe.to_str().expect("UTF-8");
+    drop(std::fs::remove_file(&pipe));
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+    let out = temporary("unheard.wav");
+    let scripted = format!("scripted:{path}");
+    let speak = ["speak", "hello", "--engine", "scripted", "--out"];
+    let outputs = [
+        voxlane(&[&speak[..], &[out.to_str().expect("UTF-8"), "--reference", path]].concat()),
+        voxlane(&[&speak[..], &[out.to_str().expect("UTF-8"), "--reference", "/dev/zero"]].concat()),
+        voxlane(&[&speak[..], &[path]].concat()),
+        voxlane(&["speak", "hello", "--engine", &scripted, "--out", out.to_str().expect("UTF-8")]),
+        voxlane(&["check", path]),
+        voxlane(&["serve", "--config", path]),
+    ];
+    for output in outputs {
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{output:?}");
+        assert!(stderr(&output).contains("regular file"), "{}", stderr(&output));
+    }
+    let huge = temporary("huge.wav");
+    std::fs::File::create(&huge).expect("created").set_len(1 << 40).expect("a sparse file");
+    let arguments =
+        [&speak[..], &[out.to_str().expect("UTF-8"), "--reference", huge.to_str().expect("UTF-8")]];
+    let refused = voxlane(&arguments.concat());
+    assert!(stderr(&refused).contains("bytes long; at most"), "{}", stderr(&refused));
+    for file in [pipe, huge] {
+        std::fs::remove_file(file).expect("removed");
+    }
+}
+
+#[test]
 fn speak_names_the_valid_voices() {
     let file = temporary("nobody.wav");
     let path = file.to_str().expect("UTF-8");
@@ -135,7 +210,7 @@ async fn serve_ends_with_0_after_a_drain_and_its_log_holds_no_text() {
     let body = serde_json::json!({ "input": CANARY }).to_string();
     assert_eq!(post(server.public, "/v1/audio/speech", &body).await.status, 200);
     assert!(get(server.public, "/?canary=purple").await.status < 500);
-    let refused = serde_json::json!({ "input": format!("{CANARY} <|x|>") }).to_string();
+    let refused = serde_json::json!({ "input": format!("{CANARY} <|im_end|>") }).to_string();
     assert_eq!(post(server.public, "/v1/audio/speech", &refused).await.status, 400);
     let (mut sender, mut receiver, _) = client::connect(&server.public.to_string()).await.expect("connects");
     sender.open(crate::support::open(1, "instant")).await.expect("sent");
@@ -150,6 +225,56 @@ async fn serve_ends_with_0_after_a_drain_and_its_log_holds_no_text() {
     assert_eq!(code, Some(0));
     assert!(log.contains("answered"), "there is a log to look at: {log}");
     assert!(!log.contains("purple") && !log.contains("canary"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_servers_stopped_while_they_speak_end_each_stream_with_a_close_and_each_body_whole() {
+    let file = temporary("grace.toml");
+    std::fs::write(&file, "[server]\ndrain_grace_ms = 400\n").expect("a temporary file");
+    let path = file.to_str().expect("UTF-8").to_owned();
+    let long = "No end in sight. ".repeat(100);
+    let short = serde_json::json!({ "input": "Soon done.", "response_format": "pcm" }).to_string();
+    let (mut cut, mut whole) = (0, 0);
+    for round in 0..20 {
+        let server = serve(&["--config", &path]);
+        let (mut sender, mut receiver, _) =
+            client::connect(&server.public.to_string()).await.expect("connects");
+        sender.open(crate::support::open(1, "steady")).await.expect("sent");
+        // One in two ends within the grace period, the other is cut by it.
+        let text = if round % 2 == 0 { long.as_str() } else { "Soon done." };
+        sender.append(1, text).await.expect("sent");
+        sender.end(1).await.expect("sent");
+        crate::support::until(&mut receiver, |event| {
+            matches!(event, client::Event::Packet { .. }).then_some(())
+        })
+        .await;
+        let speaking = tokio::spawn({
+            let (address, short) = (server.public, short.clone());
+            async move { post(address, "/v1/audio/speech", &short).await }
+        });
+        // Time for the request to arrive, a different one each round.
+        tokio::time::sleep(std::time::Duration::from_millis(20 + 7 * round)).await;
+        let ending = tokio::task::spawn_blocking(|| server.terminate());
+        let mut ended = false;
+        let code = loop {
+            match crate::support::next(&mut receiver).await {
+                client::Event::Closed { code, .. } => break code,
+                client::Event::Message(proto::wire::ServerMessage::End(_)) => ended = true,
+                _ => {}
+            }
+        };
+        // 1012: nothing was being spoken any more. 1006 would be a socket that ended without a Close.
+        assert!(code == 1_001 || (code == 1_012 && ended), "round {round}: {code}");
+        if ended {
+            whole += 1
+        } else {
+            cut += 1
+        }
+        let answer = speaking.await.expect("no panic");
+        assert!(answer.status == 503 || (answer.status == 200 && answer.whole), "round {round}: {answer:?}");
+        assert_eq!(ending.await.expect("no panic").0, Some(0));
+    }
+    assert_eq!((cut, whole), (10, 10));
 }
 
 #[tokio::test(flavor = "multi_thread")]

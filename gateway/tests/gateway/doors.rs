@@ -49,16 +49,61 @@ async fn an_upgrade_is_refused_with_the_status_that_says_why() {
         }
         let answer = request(host, &(head + "\r\n")).await;
         assert_eq!((answer.status, answer.code().as_str()), (status, code), "{change}: {value:?}");
+        if status == 426 {
+            assert_eq!(answer.header("upgrade"), Some("websocket"), "{change}: {value:?}");
+            assert_eq!(answer.header("sec-websocket-version"), Some("13"), "{change}: {value:?}");
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_host_header_is_refused() {
+async fn a_foreign_host_header_is_refused_at_both_listeners() {
     let server = start("").await;
-    let answer =
-        request(server.public, "GET /v1/models HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n")
-            .await;
-    assert_eq!((answer.status, answer.code().as_str()), (403, "host_not_allowed"));
+    for (address, path) in
+        [(server.public, "/v1/models"), (server.admin, "/metrics"), (server.admin, "/livez")]
+    {
+        for host in ["host: evil.example\r\n", "host: 192.0.2.1\r\n", ""] {
+            let head = format!("GET {path} HTTP/1.1\r\n{host}connection: close\r\n\r\n");
+            let answer = request(address, &head).await;
+            assert_eq!((answer.status, answer.code().as_str()), (403, "host_not_allowed"), "{path} {host}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_is_too_long_is_refused_with_an_error_object_at_both_listeners() {
+    let server = start("").await;
+    for address in [server.public, server.admin] {
+        let long = "x".repeat(9_000);
+        let answer = get(address, &format!("/{long}")).await;
+        assert_eq!((answer.status, answer.code().as_str()), (414, "uri_too_long"));
+        let answer = get(address, &format!("/livez?{long}")).await;
+        assert_eq!((answer.status, answer.code().as_str()), (414, "uri_too_long"));
+        let headers: String = (0..5).map(|n| format!("x-{n}: {long}\r\n")).collect();
+        let head = format!("GET / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}\r\n");
+        let answer = request(address, &head).await;
+        assert_eq!((answer.status, answer.code().as_str()), (431, "head_too_large"));
+        // Beyond the bound of the HTTP library there is a status and no body.
+        for head in [format!("GET /{} HTTP/1.1\r\n\r\n", "y".repeat(70_000)), headers.repeat(2)] {
+            let head = if head.starts_with("GET") {
+                head
+            } else {
+                format!("GET / HTTP/1.1\r\nhost: {address}\r\n{head}\r\n")
+            };
+            let answer = request(address, &head).await;
+            assert!(matches!(answer.status, 414 | 431), "{}", answer.status);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_admin_side_refuses_with_error_objects_too() {
+    let server = start("").await;
+    let missing = get(server.admin, "/secrets").await;
+    assert_eq!((missing.status, missing.code().as_str()), (404, "not_found"));
+    let wrong = post(server.admin, "/metrics", "{}").await;
+    assert_eq!((wrong.status, wrong.code().as_str()), (405, "method_not_allowed"));
+    assert!(wrong.header("allow").is_some_and(|allowed| allowed.contains("GET")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

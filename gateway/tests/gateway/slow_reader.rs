@@ -43,3 +43,26 @@ async fn a_peer_that_does_not_read_is_cut_and_others_are_not() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_of_opus_who_does_not_read_finds_4499_whenever_it_looks() {
+    // Little sound: everything fits the kernel's buffers, and only the unanswered ping shows the reader.
+    let server = start("[stream]\nslow_reader_ms = 500\n").await;
+    // Much sound: the Close must wait behind what the reader has not taken.
+    let buffers = "[stream]\nslow_reader_ms = 500\nlead_ms = 60000\nsend_buffer_bytes = 4096\n";
+    let stuck = start(buffers).await;
+    let mut listeners = Vec::new();
+    for (server, receive_buffer, words) in [(&server, None, 40), (&stuck, Some(4_096), 2_000)] {
+        let (mut sender, receiver, _) =
+            connect_with_buffer(&server.address(), receive_buffer).await.expect("connects");
+        sender.open(open(1, "steady")).await.expect("sent");
+        sender.append(1, &"Nobody listens. ".repeat(words)).await.expect("sent");
+        listeners.push((sender, receiver));
+    }
+    // Longer than the linger of any other close.
+    tokio::time::sleep(Duration::from_millis(5_000)).await;
+    for (sender, mut receiver) in listeners {
+        assert_eq!(close_code(&mut receiver).await, 4_499);
+        drop(sender);
+    }
+}

@@ -206,3 +206,29 @@ async fn a_client_that_stops_reading_for_good_is_let_go() {
     eventually("let go", async || server.metric("voxlane_engine_contexts_open", "").await == 0.0).await;
     drop(socket);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_slot_of_a_stalled_reader_is_soon_anothers() {
+    let stall = gateway::config::Config::defaults().expect("valid").server.body_stall;
+    assert!(stall <= Duration::from_secs(10), "a stalled reader holds a slot for {stall:?}");
+    let script = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("one-at-a-time.toml");
+    let one = "open_max = 1\n[[voices]]\nname = \"instant\"\n";
+    std::fs::write(&script, one).expect("a temporary file");
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nbody_stall_ms = 500\n\
+         [engine]\nkind = \"scripted:{}\"\n[stream]\nsend_buffer_bytes = 4096\n",
+        script.display()
+    );
+    let config = gateway::config::Layers::default().text("test.toml", &text);
+    let server = crate::support::start_with(config.resolve().and_then(|r| r.config()).expect("valid")).await;
+    let body = json!({"input": "Is anybody there? ".repeat(400), "response_format": "pcm"}).to_string();
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4_096).expect("a small buffer");
+    let mut stalled = socket.connect(server.public).await.expect("connects");
+    stalled.write_all(head(&server.address(), &body).as_bytes()).await.expect("sent");
+    eventually("speaking", async || server.metric("voxlane_engine_contexts_open", "").await >= 1.0).await;
+    let next = json!({"input": "My turn.", "response_format": "pcm"}).to_string();
+    assert_eq!(post(server.public, PATH, &next).await.status, 503);
+    eventually("let go", async || post(server.public, PATH, &next).await.status == 200).await;
+    drop(stalled);
+}

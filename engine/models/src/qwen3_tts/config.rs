@@ -14,6 +14,18 @@ const CODEC_CONFIG: &str = "speech_tokenizer/config.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
 const CODEC_TYPE: &str = "qwen3_tts_tokenizer_12hz";
 
+const TEXT_KEYS: [&str; 5] =
+    ["im_start_token_id", "im_end_token_id", "tts_pad_token_id", "tts_bos_token_id", "tts_eos_token_id"];
+const CODEC_KEYS: [&str; 7] = [
+    "codec_pad_id",
+    "codec_bos_id",
+    "codec_eos_token_id",
+    "codec_think_id",
+    "codec_nothink_id",
+    "codec_think_bos_id",
+    "codec_think_eos_id",
+];
+
 /// What a checkpoint was trained to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
@@ -163,10 +175,21 @@ impl Config {
                 let bound = format!("the talker's hidden_size, {}", talker.shape.hidden);
                 return Err(keys.out_of_range("enc_dim", speaker.enc_dim, bound));
             }
+            if speaker.sample_rate != codec.sample_rate {
+                let bound = format!("the codec's output_sample_rate, {}", codec.sample_rate);
+                return Err(keys.out_of_range("sample_rate", speaker.sample_rate, bound));
+            }
             Some(EncoderConfigs { speaker, codes: ReferenceCodesConfig::read(&codec_file.root())? })
         } else {
             None
         };
+        if variant == Variant::CustomVoice && talker.speakers.is_empty() {
+            return Err(talker_keys.out_of_range(
+                "spk_id",
+                "empty",
+                "at least one speaker of a custom_voice",
+            ));
+        }
         let small = root.text("tts_model_size")? == "0b6";
         let text = TextIds::read(&root, talker.text_vocab)?;
         let generation = GenerationConfig::read(&Document::read(source, GENERATION_CONFIG)?.root())?;
@@ -176,8 +199,23 @@ impl Config {
     }
 }
 
+/// Holds the label of a checkpoint to its weights: only one that clones brings a speaker encoder.
+pub(crate) fn check_variant(
+    source: &ModelSource,
+    file: &Document,
+    variant: Variant,
+) -> Result<(), ModelError> {
+    let clones = source.weights("")?.names().any(|name| name.starts_with("speaker_encoder."));
+    if variant == Variant::Base || !clones {
+        return Ok(());
+    }
+    let (root, key) = (file.root(), "tts_model_type");
+    Err(root.out_of_range(key, root.text(key)?, "base: the weights hold a speaker encoder"))
+}
+
 impl TextIds {
     fn read(root: &Object<'_>, vocab: usize) -> Result<Self, ModelError> {
+        distinct(root, &TEXT_KEYS)?;
         let id = |key: &str| bounded_id(root, key, vocab);
         Ok(Self {
             im_start: id("im_start_token_id")?,
@@ -194,6 +232,7 @@ impl TalkerConfig {
         refuse_sliding_window(keys)?;
         let vocab = keys.count("vocab_size")?;
         let id = |key: &str| bounded_id(keys, key, vocab);
+        distinct(keys, &CODEC_KEYS)?;
         let codec = CodecIds {
             pad: id("codec_pad_id")?,
             begin: id("codec_bos_id")?,
@@ -203,6 +242,12 @@ impl TalkerConfig {
             think_begin: id("codec_think_bos_id")?,
             think_end: id("codec_think_eos_id")?,
         };
+        // Codes and ids share a vocabulary: an id among the codes would be drawn as sound.
+        let codes = keys.object("code_predictor_config")?.count("vocab_size")?;
+        if let Some(key) = CODEC_KEYS.iter().find(|key| keys.id(key).is_ok_and(|id| (id as usize) < codes)) {
+            let bound = format!("at least code_predictor_config.vocab_size, {codes}: ids below are codes");
+            return Err(keys.out_of_range(key, keys.id(key)?, bound));
+        }
         let languages = keys.object("codec_language_id")?;
         let languages = languages
             .entries()
@@ -266,7 +311,7 @@ impl GenerationConfig {
                 "subtalker_dosample",
                 ["subtalker_temperature", "subtalker_top_k", "subtalker_top_p"],
             )?,
-            repetition_penalty: positive(keys, "repetition_penalty")?,
+            repetition_penalty: keys.positive("repetition_penalty")?,
             tokens_max,
         })
     }
@@ -279,12 +324,12 @@ impl SamplingConfig {
         [temperature, top_k, top_p]: [&str; 3],
     ) -> Result<Self, ModelError> {
         let drawn = keys.flag_or(switch, true)?;
-        let share = positive(keys, top_p)?;
+        let share = keys.positive(top_p)?;
         if share > 1.0 {
             return Err(keys.out_of_range(top_p, share, "above 0 and at most 1"));
         }
         Ok(Self {
-            temperature: if drawn { positive(keys, temperature)? } else { 0.0 },
+            temperature: if drawn { keys.positive(temperature)? } else { 0.0 },
             top_k: keys.id(top_k)?,
             top_p: share,
         })
@@ -346,7 +391,7 @@ impl CodecConfig {
             upsampling_ratios,
             upsample_rates,
             decoder_dim,
-            sample_rate: root.count("output_sample_rate")?,
+            sample_rate: root.sample_rate("output_sample_rate")?,
             samples_per_frame,
         })
     }
@@ -385,9 +430,17 @@ fn bounded_id(keys: &Object<'_>, key: &str, vocab: usize) -> Result<u32, ModelEr
     }
 }
 
-fn positive(keys: &Object<'_>, key: &str) -> Result<f32, ModelError> {
-    let value = keys.number(key)?;
-    if value > 0.0 { Ok(value) } else { Err(keys.out_of_range(key, value, "above 0")) }
+/// Ids with a meaning of their own are no two the same.
+fn distinct(keys: &Object<'_>, names: &[&str]) -> Result<(), ModelError> {
+    for (at, name) in names.iter().enumerate() {
+        let id = keys.id(name)?;
+        for earlier in &names[..at] {
+            if keys.id(earlier)? == id {
+                return Err(keys.out_of_range(name, id, format!("another id than {earlier}")));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn refuse_sliding_window(keys: &Object<'_>) -> Result<(), ModelError> {

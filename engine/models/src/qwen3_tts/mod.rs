@@ -56,6 +56,7 @@ impl Qwen3Tts {
     /// [`ModelError`] naming the file, key or tensor at fault.
     pub(crate) fn open(source: ModelSource, file: &Document, name: &str) -> Result<Self, ModelError> {
         let config = Arc::new(Config::read(&source, file)?);
+        config::check_variant(&source, file, config.variant)?;
         let memory = placed::need(&source, &config)?;
         let voices = Voices::read(&source, &config)?;
         let text = Text::open(&source, name, config, voices)?;

@@ -58,8 +58,9 @@ impl Text {
             (&role, config.text.im_start, "im_start_token_id"),
             (&role_end, config.text.im_end, "im_end_token_id"),
         ] {
+            let spelt = ids.first().map_or_else(|| "nothing".to_owned(), u32::to_string);
             if ids.first() != Some(&id) {
-                return Err(bad(format!("{key} is {id}, but the tokenizer spells it {:?}", ids.first())));
+                return Err(bad(format!("{key} is {id}, but the tokenizer has {spelt} for it")));
             }
         }
         Ok(Self { name: name.to_owned(), config, voices, tokenizer, role, role_end })
@@ -251,7 +252,7 @@ struct Segment(TextStream);
 
 impl SegmentText for Segment {
     fn push(&mut self, text: &str) -> Result<Vec<u32>, EngineError> {
-        self.0.push(text).map_err(|token| EngineError::ControlToken { token: token.content })
+        self.0.push(text).map_err(|token| EngineError::ControlToken { token })
     }
 
     fn release(&mut self) -> Vec<u32> {

@@ -87,6 +87,13 @@ fn trained(name: &str, language: Option<String>, description: &str) -> VoiceInfo
 fn read_clips(source: &ModelSource, config: &Config) -> Result<Voices, ModelError> {
     let file = Document::read(source, VOICES)?;
     let root = file.root();
+    if !root.is_absent("sample_rate") {
+        let rate = root.sample_rate("sample_rate")?;
+        if rate != config.codec.sample_rate {
+            let bound = format!("the codec's output_sample_rate, {}", config.codec.sample_rate);
+            return Err(root.out_of_range("sample_rate", rate, bound));
+        }
+    }
     let voices = root.object("voices")?;
     let mut list = Vec::new();
     for (name, _) in voices.entries() {

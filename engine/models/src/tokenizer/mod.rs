@@ -6,6 +6,7 @@ mod clusters;
 mod files;
 mod pieces;
 
+use contract::ControlTokens;
 use tokenizers::Model as _;
 use tokenizers::models::bpe::BPE;
 use tokenizers::utils::SysRegex;
@@ -47,6 +48,7 @@ pub struct Tokenizer {
     alphabet: ByteAlphabet,
     /// Longest first, then by content.
     control: Vec<ControlToken>,
+    spellings: ControlTokens,
 }
 
 impl Tokenizer {
@@ -85,7 +87,8 @@ impl Tokenizer {
             .cache_capacity(WORD_CACHE_MAX)
             .build()
             .map_err(|error| bad(error.to_string()))?;
-        let tokenizer = Self { model, split, composes: parts.composes, alphabet, control };
+        let spellings = ControlTokens::new(control.iter().map(|token| token.content.clone()).collect());
+        let tokenizer = Self { model, split, composes: parts.composes, alphabet, control, spellings };
         let reached = tokenizer.control.iter().find(|t| tokenizer.encode(&t.content).contains(&t.id));
         if let Some(token) = reached {
             return Err(bad(format!("plain text reaches the control token {}", token.content)));
@@ -133,6 +136,12 @@ impl Tokenizer {
         &self.control
     }
 
+    /// Their spellings, for those who look for them in text.
+    #[must_use]
+    pub fn control_spellings(&self) -> &ControlTokens {
+        &self.spellings
+    }
+
     /// Id of a control token.
     #[must_use]
     pub fn control_id(&self, content: &str) -> Option<u32> {
@@ -163,9 +172,8 @@ impl Tokenizer {
     }
 
     fn first_control(&self, text: &str) -> Option<(usize, &ControlToken)> {
-        let found = self.control.iter().filter_map(|token| Some((text.find(&token.content)?, token)));
-        // Of equal starts the first of the list, the longest, is kept.
-        found.min_by_key(|(start, _)| *start)
+        let (start, found) = self.spellings.first_in(text)?;
+        Some((start, self.control.iter().find(|token| token.content == found)?))
     }
 }
 

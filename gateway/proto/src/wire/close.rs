@@ -17,6 +17,8 @@ pub enum CloseCode {
     Policy,
     /// The tenant's quota is used up.
     Quota,
+    /// Another connection has taken the session over.
+    Replaced,
     /// Drain, and nothing was running.
     Restart,
     /// Sent data was not taken away in time.
@@ -28,7 +30,7 @@ pub enum CloseCode {
 }
 
 impl CloseCode {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Done,
         Self::GoingAway,
         Self::Idle,
@@ -36,6 +38,7 @@ impl CloseCode {
         Self::Overload,
         Self::Policy,
         Self::Quota,
+        Self::Replaced,
         Self::Restart,
         Self::SlowReader,
         Self::Token,
@@ -55,6 +58,7 @@ impl CloseCode {
             Self::Overload => 1013,
             Self::Token => 4401,
             Self::Idle => 4408,
+            Self::Replaced => 4409,
             Self::Quota => 4429,
             Self::SlowReader => 4499,
         }
@@ -71,6 +75,7 @@ impl CloseCode {
             Self::Overload => "overload",
             Self::Policy => "policy",
             Self::Quota => "quota",
+            Self::Replaced => "replaced",
             Self::Restart => "restart",
             Self::SlowReader => "slow_reader",
             Self::Token => "token",

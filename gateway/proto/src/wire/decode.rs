@@ -259,8 +259,13 @@ fn resume(mut fields: Fields) -> Result<ClientMessage, WireError> {
         let mut item = Fields::open(entries, &format!("{path}."), &path, &["context", "epoch", "sequence"])?;
         let epoch = epoch_of(&mut item)?;
         let sequence = item.u32("sequence", 0, u32::MAX)?;
+        let context = context(&mut item)?;
+        if received.iter().any(|earlier: &Received| earlier.context == context) {
+            let bound = format!("a context that no earlier entry names, but {context} is named twice");
+            return Err(WireError::FieldOutOfRange { param: format!("{path}.context"), bound });
+        }
         received.push(Received {
-            context: context(&mut item)?,
+            context,
             epoch: item.required("epoch", epoch)?,
             sequence: item.required("sequence", sequence)?,
         });

@@ -136,14 +136,14 @@ impl TransformerConfig {
         if head_dim == 0 || !head_dim.is_multiple_of(2) {
             return Err(keys.out_of_range("head_dim", head_dim, "even, for the rotary embedding"));
         }
-        let theta = keys.number("rope_theta")?;
+        let theta = keys.rope_base("rope_theta")?;
         let scale = (head_dim as f32).sqrt().recip();
         Ok(Self {
             layers: keys.count("num_hidden_layers")?,
             hidden,
             intermediate: keys.count("intermediate_size")?,
             shape: AttentionShape { heads, kv_heads, head_dim, rope: Some(Rope { theta }), scale },
-            norm_eps: keys.number("norm_eps")?,
+            norm_eps: keys.epsilon("norm_eps")?,
         })
     }
 }
@@ -156,7 +156,7 @@ fn downsample_kernel(root: &Object<'_>, keys: &Object<'_>, stack: &StackConfig) 
         let bound = format!("the product of upsampling_ratios times {DOWNSAMPLE}");
         return Err(root.out_of_range("encode_downsample_rate", stated, bound));
     }
-    let sample_rate = keys.count("sampling_rate")?;
+    let sample_rate = keys.sample_rate("sampling_rate")?;
     let stack_rate = sample_rate.div_ceil(stated / DOWNSAMPLE) as f32;
     let frame_rate = keys.number_or("frame_rate", sample_rate as f32 / stated as f32)?;
     let kernel = ((stack_rate / frame_rate) as usize).saturating_mul(2);

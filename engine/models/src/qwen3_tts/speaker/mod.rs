@@ -78,7 +78,7 @@ impl SpeakerConfig {
         let layers = shapes.map(|((&channels, kernel), dilation)| TdnnShape { channels, kernel, dilation });
         Ok(Self {
             enc_dim: keys.count("enc_dim")?,
-            sample_rate: keys.count("sample_rate")?,
+            sample_rate: keys.sample_rate("sample_rate")?,
             mel_dim,
             layers: layers.collect(),
             attention_channels: keys.count("enc_attention_channels")?,
