@@ -2,10 +2,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 TOOLS := $(CURDIR)/target/tools
+NVRTC := $(TOOLS)/nvrtc/nvidia/cu13/lib
 export PATH := $(TOOLS)/cmake/data/bin:$(PATH)
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run build test rust-test browser-test client-test wer bench parity sim fmt lint clean-tools
+.PHONY: help run build test rust-test device-test stages browser-test client-test wer bench parity sim fmt lint clean-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -19,8 +20,16 @@ build: $(TOOLS)/cmake.ok ## build the release binary
 test: ## everything CI runs: lints, Rust tests, browser, Python clients, intelligibility
 	bash tests/all.sh
 
-rust-test: $(TOOLS)/cmake.ok ## the Rust tests alone
-	cargo test --workspace --locked
+rust-test: $(TOOLS)/cmake.ok $(TOOLS)/nvrtc.ok ## the Rust tests alone
+	LD_LIBRARY_PATH=$(NVRTC):$$LD_LIBRARY_PATH cargo test --workspace --locked
+
+device-test: $(TOOLS)/cmake.ok ## on a machine with a GPU: every op against its reference, the goldens in f32
+	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p cpu --test dense --test attention --test convolution --test invariance
+	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p cpu --test dense --test attention --test convolution
+	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p models --test parity tiny::
+
+stages: ## on a machine with a GPU: time every stage of a published size with random weights
+	cargo run --release --locked -p cuda --example stages -- 1.7b
 
 lint: $(TOOLS)/cmake.ok ## formatting and clippy, as CI does
 	cargo fmt --all --check
@@ -53,6 +62,13 @@ $(TOOLS)/cmake.ok:
 	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq cmake; } \
 	  || { echo "voxlane needs cmake to build libopus: install cmake, or python3 with pip"; exit 1; }
 	@command -v cc >/dev/null || { echo "voxlane needs a C compiler (cc) to build libopus"; exit 1; }
+	@touch $@
+
+# The kernels are compiled without a GPU by NVRTC's wheel; a machine with CUDA has its own.
+$(TOOLS)/nvrtc.ok:
+	@mkdir -p $(TOOLS)
+	@python3 -m pip install --quiet --disable-pip-version-check --target $(TOOLS)/nvrtc 'nvidia-cuda-nvrtc==13.0.*' \
+	  || { echo "the kernels' tests need NVRTC: python3 with pip must be able to fetch nvidia-cuda-nvrtc"; exit 1; }
 	@touch $@
 
 clean-tools: ## forget the tools fetched into target/tools

@@ -66,6 +66,53 @@ fn causal_convolutions_carry_their_history() {
 }
 
 #[test]
+fn residual_units_as_wide_as_a_published_codecs_carry_their_history() {
+    let mut world = World::new(fresh());
+    for (channels, dilation, frames, per_frame) in
+        [(96, 9, 2, 70), (192, 3, 3, 50), (96, 1, 4, 3), (64, 9, 2, 20)]
+    {
+        let point = world.weight(WeightForm::Conv, &[channels, channels, 1]);
+        let wide = world.weight(WeightForm::Conv, &[channels, channels, 7]);
+        let bias = Some(world.weight(WeightForm::Vector, &[channels]));
+        let [alpha, beta] = [0; 2].map(|_| world.weight(WeightForm::Vector, &[channels]));
+        let snake = Some(Snake { alpha, beta });
+        let state = world.state(6 * dilation * channels, Dtype::F32);
+        let steps = frames * per_frame;
+        let mut builder = ProgramBuilder::new("unit");
+        let input = builder.input("input", Dtype::F32, Rows::PerRow(steps), channels);
+        let [slots, start, valid] = stream_inputs(&mut builder);
+        let [mid, between] =
+            ["mid", "between"].map(|name| builder.scratch(name, Rows::PerRow(steps), channels));
+        let out = builder.scratch("out", Rows::PerRow(steps), channels);
+        let conv = |input, weight, kernel, dilation, snake, residual, state, out| Op::CausalConv {
+            input,
+            weight,
+            bias,
+            shape: ConvShape { kernel, stride: 1, dilation },
+            snake,
+            residual,
+            state,
+            slots,
+            start,
+            valid,
+            frames,
+            out,
+        };
+        builder.push(conv(input, point, 1, 1, None, None, None, mid));
+        builder.push(conv(mid, wide, 7, dilation, snake, None, Some(state), between));
+        builder.push(conv(between, point, 1, 1, snake, Some(mid), None, out));
+        builder.output(out);
+        let program = builder.finish();
+        for starts in [[0, 0, 0], [3, 0, 9], [5, 2, 11]] {
+            let valid: Vec<i32> = (0..3).map(|_| world.random.below(frames + 1) as i32).collect();
+            let samples = f32s(world.random.floats(3 * steps * channels));
+            let inputs = vec![samples, i32s(&[4, 1, 5]), i32s(&starts), i32s(&valid)];
+            world.check(&program, 3, 0, inputs, 1e-4);
+        }
+    }
+}
+
+#[test]
 fn transposed_and_depthwise_convolutions_carry_their_history() {
     let mut world = World::new(fresh());
     for (from, to, kernel, stride, frames, per_frame) in

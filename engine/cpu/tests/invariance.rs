@@ -273,7 +273,11 @@ fn a_stream_cut_anywhere_equals_the_stream_in_one_piece() {
             }
         }
         for (context, (made, expected)) in made.iter().zip(&expected).enumerate() {
-            let first = bits(made).iter().zip(bits(expected)).position(|(a, b)| *a != b);
+            // On a GPU a running softmax sums in the order its keys lie, which the cut decides.
+            let same = |a: f32, b: f32| {
+                a.to_bits() == b.to_bits() || world::cuda_device().is_some() && (a - b).abs() < 1e-4
+            };
+            let first = made.iter().zip(expected).position(|(&a, &b)| !same(a, b));
             assert_eq!(first, None, "context {context}, round {round}: first sample that differs");
         }
     }

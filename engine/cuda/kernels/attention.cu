@@ -68,7 +68,7 @@ __device__ __forceinline__ void prepare(
     }
 }
 
-// Running softmax of one query over keys, by one warp; lane l holds columns l, l + 32, ...
+// Running softmax of one query over keys, by one warp; lane l holds columns l * PARTS and on.
 template <int PARTS>
 struct Sum {
     float top = minus_infinity();
@@ -76,33 +76,92 @@ struct Sum {
     float values[PARTS] = {};
 };
 
-// Up to 32 keys: lane l scores `key(l)`.
-template <int PARTS, class T, class KeyAt>
-__device__ __forceinline__ void attend_tile(
-    Sum<PARTS>& sum, const float* q, float scale, int dim, int count, const KeyAt& at, i64 values) {
-    int lane = threadIdx.x % 32;
-    float score = minus_infinity();
-    const T* key = at(min(lane, count - 1));
-    if (lane < count) {
-        float x = 0.0f;
-        for (int c = 0; c < dim; c++) x = fmaf(q[c], load(key + c), x);
-        score = x * scale;
+// Sixteen bytes at a time where rows allow it.
+__device__ __forceinline__ float dot(const float* q, const float* key, int dim) {
+    float x = 0.0f;
+    if (dim % 4 == 0) {
+        for (int c = 0; c < dim; c += 4) {
+            float4 k = *(const float4*)(key + c);
+            x = fmaf(q[c], k.x, x);
+            x = fmaf(q[c + 1], k.y, x);
+            x = fmaf(q[c + 2], k.z, x);
+            x = fmaf(q[c + 3], k.w, x);
+        }
+    } else {
+        for (int c = 0; c < dim; c++) x = fmaf(q[c], key[c], x);
     }
+    return x;
+}
+
+__device__ __forceinline__ float dot(const float* q, const bf16* key, int dim) {
+    float x = 0.0f;
+    if (dim % 8 == 0) {
+#pragma unroll 4
+        for (int c = 0; c < dim; c += 8) {
+            uint4 k = *(const uint4*)(key + c);
+            u32 words[4] = {k.x, k.y, k.z, k.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                x = fmaf(q[c + 2 * i], __uint_as_float(words[i] << 16), x);
+                x = fmaf(q[c + 2 * i + 1], __uint_as_float(words[i] & 0xffff0000u), x);
+            }
+        }
+    } else {
+        for (int c = 0; c < dim; c++) x = fmaf(q[c], load(key + c), x);
+    }
+    return x;
+}
+
+template <int PARTS>
+__device__ __forceinline__ void weigh(Sum<PARTS>& sum, float w, const float* value, int dim) {
+    int c = threadIdx.x % 32 * PARTS;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        if (c + i < dim) sum.values[i] = fmaf(w, value[c + i], sum.values[i]);
+    }
+}
+
+template <int PARTS>
+__device__ __forceinline__ void weigh(Sum<PARTS>& sum, float w, const bf16* value, int dim) {
+    int c = threadIdx.x % 32 * PARTS;
+    if constexpr (PARTS % 2 == 0) {
+        if (dim == 32 * PARTS) {
+#pragma unroll
+            for (int i = 0; i < PARTS; i += 2) {
+                u32 two = *(const u32*)(value + c + i);
+                sum.values[i] = fmaf(w, __uint_as_float(two << 16), sum.values[i]);
+                sum.values[i + 1] = fmaf(w, __uint_as_float(two & 0xffff0000u), sum.values[i + 1]);
+            }
+            return;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        if (c + i < dim) sum.values[i] = fmaf(w, load(value + c + i), sum.values[i]);
+    }
+}
+
+// Up to 32 keys, a lane to a key: `key` and `value` are the lane's own.
+template <int PARTS, class K, class V>
+__device__ __forceinline__ void attend_tile(
+    Sum<PARTS>& sum, const float* q, float scale, int dim, int count, const K* key, const V* value) {
+    int lane = threadIdx.x % 32;
+    // Opaque, so that no trip count is derived from how the caller bounds its keys: assembled by CUDA 13.0, a chain of
+    // minima and maxima over them ended the loop below after one key.
+    asm volatile("" : "+r"(count));
+    float score = lane < count ? dot(q, key, dim) * scale : minus_infinity();
     float top = fmaxf(sum.top, warp_max(score));
     float weight = lane < count ? expf(score - top) : 0.0f;
     float old = expf(sum.top - top);
     sum.mass = sum.mass * old + warp_sum(weight);
+    sum.top = top;
 #pragma unroll
     for (int i = 0; i < PARTS; i++) sum.values[i] *= old;
-    sum.top = top;
+#pragma unroll 4
     for (int j = 0; j < count; j++) {
         float w = __shfl_sync(0xffffffffu, weight, j);
-        const T* value = at(j) + values;
-#pragma unroll
-        for (int i = 0; i < PARTS; i++) {
-            int c = lane + 32 * i;
-            if (c < dim) sum.values[i] = fmaf(w, load(value + c), sum.values[i]);
-        }
+        const V* at = (const V*)__shfl_sync(0xffffffffu, (u64)value, j);
+        weigh(sum, w, at, dim);
     }
 }
 
@@ -140,7 +199,7 @@ __device__ __forceinline__ void append(const Heads& h, const Keys& keys) {
 // else all keys have been appended. Attends to the last `window` positions.
 template <int PARTS, class T, class O>
 __device__ __forceinline__ void attend(const Heads& h, const Keys& keys, int window, int fused, O* out) {
-    __shared__ float q[DIM_MAX], own_key[DIM_MAX], scratch[32];
+    __shared__ __align__(16) float q[DIM_MAX], own_key[DIM_MAX], scratch[32];
     __shared__ float tops[WARPS], masses[WARPS], parts[WARPS][DIM_MAX];
     int row = blockIdx.y, head = blockIdx.x, sharing = h.heads / h.kv_heads, kv_head = head / sharing;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, dim = h.dim;
@@ -166,8 +225,9 @@ __device__ __forceinline__ void attend(const Heads& h, const Keys& keys, int win
     int begin = max(0, position + 1 - window), end = fused ? position : position + 1;
     Sum<PARTS> sum;
     for (int first = begin + warp * 32; first < end; first += WARPS * 32) {
-        auto at = [&](int j) { return (const T*)key_at<T>(keys, h, row, first + j, kv_head); };
-        attend_tile<PARTS, T>(sum, q, h.scale, dim, min(32, end - first), at, keys.values);
+        int count = min(32, end - first);
+        const T* key = key_at<T>(keys, h, row, first + min(lane, count - 1), kv_head);
+        attend_tile(sum, q, h.scale, dim, count, key, key + keys.values);
     }
     if (fused && warp == 0) {
         // As stored: rounded, so that a row reads the same key now and later.
@@ -183,7 +243,7 @@ __device__ __forceinline__ void attend(const Heads& h, const Keys& keys, int win
         sum.top = top;
 #pragma unroll
         for (int i = 0; i < PARTS; i++) {
-            int c = lane + 32 * i;
+            int c = lane * PARTS + i;
             if (c < dim) {
                 T rounded;
                 store(&rounded, own_value[c]);
@@ -197,7 +257,7 @@ __device__ __forceinline__ void attend(const Heads& h, const Keys& keys, int win
     }
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
-        int c = lane + 32 * i;
+        int c = lane * PARTS + i;
         if (c < dim) parts[warp][c] = sum.values[i];
     }
     __syncthreads();
@@ -212,13 +272,76 @@ __device__ __forceinline__ void attend(const Heads& h, const Keys& keys, int win
     }
 }
 
+// One head of `row` into shared memory, normed and turned, by one warp.
+__device__ __forceinline__ void prepare_by_warp(const float* row, const float* norm, const Heads& h, int position, float* out) {
+    int dim = h.dim, half = dim / 2, lane = threadIdx.x % 32;
+    float scale = 1.0f;
+    if (norm) {
+        float squares = 0.0f;
+        for (int c = lane; c < dim; c += 32) squares = fmaf(row[c], row[c], squares);
+        scale = rsqrtf(warp_sum(squares) / dim + h.eps);
+    }
+    for (int c = lane; c < half; c += 32) {
+        float a = row[c] * scale, b = row[c + half] * scale;
+        if (norm) {
+            a *= norm[c];
+            b *= norm[c + half];
+        }
+        if (h.frequencies) {
+            float s, cosine;
+            sincosf((float)position * h.frequencies[c], &s, &cosine);
+            float x = a;
+            a = fmaf(x, cosine, -(b * s));
+            b = fmaf(b, cosine, x * s);
+        }
+        out[c] = a;
+        out[c + half] = b;
+    }
+    __syncwarp();
+}
+
+// A row's one new key and the few before it, in f32: a warp a head, nothing shared between warps. A lane holds a key,
+// so at most 32 fit.
+template <int PARTS, class O>
+__device__ __forceinline__ void attend_short(const Heads& h, const Keys& keys, int rows, O* out) {
+    __shared__ __align__(16) float q[WARPS][DIM_MAX], own[WARPS][DIM_MAX];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, dim = h.dim;
+    int item = blockIdx.x * WARPS + warp, row = item / h.heads, head = item % h.heads;
+    if (row >= rows) return;
+    int sharing = h.heads / h.kv_heads, kv_head = head / sharing, position = position_of(h, row);
+    i64 from = ((i64)row * h.kv_heads + kv_head) * dim;
+    prepare_by_warp(h.q + ((i64)row * h.heads + head) * dim, h.q_norm, h, position, q[warp]);
+    prepare_by_warp(h.k + from, h.k_norm, h, position, own[warp]);
+    float* stored = key_at<float>(keys, h, row, position, kv_head);
+    if (head % sharing == 0) {
+        for (int c = lane; c < dim; c += 32) {
+            stored[c] = own[warp][c];
+            stored[keys.values + c] = h.v[from + c];
+        }
+    }
+    const float *key = own[warp], *value = h.v + from;
+    if (lane < position) {
+        key = key_at<float>(keys, h, row, lane, kv_head);
+        value = key + keys.values;
+    }
+    Sum<PARTS> sum;
+    attend_tile(sum, q[warp], h.scale, dim, position + 1, key, value);
+    O* to = out + ((i64)row * h.heads + head) * dim;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        int c = lane * PARTS + i;
+        if (c < dim) store(to + c, sum.values[i] / sum.mass);
+    }
+}
+
 // Attention over a carried window. Grid: kv heads, batch. `state` holds, per slot, `window - 1` keys, then as
 // many values, oldest first. Moves the window on by the row's valid steps.
 template <int PARTS, class O>
 __device__ __forceinline__ void attend_window(
     const Heads& h, float* state, const int* slots, const int* start, const int* valid, int window, O* out) {
-    extern __shared__ float fresh[];
-    __shared__ float q[WARPS][DIM_MAX], scratch[32];
+    extern __shared__ __align__(16) float fresh[];
+    __shared__ __align__(16) float q[WARPS][DIM_MAX];
+    __shared__ float scratch[32];
     int context = blockIdx.y, kv_head = blockIdx.x, sharing = h.heads / h.kv_heads;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, dim = h.dim, steps = h.steps, past = window - 1;
     int kv_width = h.kv_heads * dim, origin = max(start[context], 0);
@@ -249,37 +372,18 @@ __device__ __forceinline__ void attend_window(
         int before = min(past, origin + t), near = min(before, t), far = before - near;
         Sum<PARTS> sum;
         for (int first = 0; first < far; first += 32) {
-            auto at = [&](int j) { return (const float*)stored + (i64)(past - far + first + j) * kv_width; };
-            attend_tile<PARTS, float>(sum, q[warp], h.scale, dim, min(32, far - first), at, (i64)past * kv_width);
+            int count = min(32, far - first);
+            const float* key = stored + (i64)(past - far + first + min(lane, count - 1)) * kv_width;
+            attend_tile(sum, q[warp], h.scale, dim, count, key, key + (i64)past * kv_width);
         }
         for (int first = 0; first <= near; first += 32) {
-            // Keys lie in shared memory and values do not: scores first, then values by their own place.
-            int count = min(32, near + 1 - first), row = t - near + first;
-            float score = minus_infinity();
-            if (lane < count) {
-                float x = 0.0f;
-                for (int c = 0; c < dim; c++) x = fmaf(q[warp][c], fresh[(row + lane) * dim + c], x);
-                score = x * h.scale;
-            }
-            float top = fmaxf(sum.top, warp_max(score));
-            float weight = lane < count ? expf(score - top) : 0.0f, old = expf(sum.top - top);
-            sum.mass = sum.mass * old + warp_sum(weight);
-            sum.top = top;
-#pragma unroll
-            for (int i = 0; i < PARTS; i++) sum.values[i] *= old;
-            for (int j = 0; j < count; j++) {
-                float w = __shfl_sync(0xffffffffu, weight, j);
-#pragma unroll
-                for (int i = 0; i < PARTS; i++) {
-                    int c = lane + 32 * i;
-                    if (c < dim) sum.values[i] = fmaf(w, values[(i64)(row + j) * kv_width + c], sum.values[i]);
-                }
-            }
+            int count = min(32, near + 1 - first), row = t - near + first + min(lane, count - 1);
+            attend_tile(sum, q[warp], h.scale, dim, count, fresh + row * dim, values + (i64)row * kv_width);
         }
         O* to = out + (((i64)context * steps + t) * h.heads + head) * dim;
 #pragma unroll
         for (int i = 0; i < PARTS; i++) {
-            int c = lane + 32 * i;
+            int c = lane * PARTS + i;
             if (c < dim) store(to + c, sum.values[i] / sum.mass);
         }
         __syncwarp();
@@ -303,22 +407,30 @@ __device__ __forceinline__ void attend_window(
 }
 
 extern "C" __global__ void __launch_bounds__(128) append_f(const __grid_constant__ Heads h, const __grid_constant__ Keys k) {
+    take_turn();
     append<float>(h, k);
 }
 extern "C" __global__ void __launch_bounds__(128) append_b(const __grid_constant__ Heads h, const __grid_constant__ Keys k) {
+    take_turn();
     append<bf16>(h, k);
 }
 
 // Suffix: type of stored keys, type of the result, columns a lane holds.
 #define ATTEND_ENTRY(suffix, T, O, PARTS)                                                                          \
     extern "C" __global__ void __launch_bounds__(128) attend_##suffix##_##PARTS(                                   \
-        const __grid_constant__ Heads h, const __grid_constant__ Keys k, int window, int fused, O* out) {          \
+        const __grid_constant__ Heads h, const __grid_constant__ Keys k, int window, int fused, O* out) { take_turn();          \
         attend<PARTS, T, O>(h, k, window, fused, out);                                                             \
+    }
+#define SHORT_ENTRY(suffix, O, PARTS)                                                                              \
+    extern "C" __global__ void __launch_bounds__(128) attend_short_##suffix##_##PARTS(                             \
+        const __grid_constant__ Heads h, const __grid_constant__ Keys k, int rows, O* out) {                       \
+        take_turn();                                                                                               \
+        attend_short<PARTS, O>(h, k, rows, out);                                                                   \
     }
 #define WINDOW_ENTRY(suffix, O, PARTS)                                                                             \
     extern "C" __global__ void __launch_bounds__(128) attend_window_##suffix##_##PARTS(                            \
         const __grid_constant__ Heads h, float* state, const int* slots, const int* start, const int* valid,       \
-        int window, O* out) {                                                                                      \
+        int window, O* out) { take_turn();                                                                                      \
         attend_window<PARTS, O>(h, state, slots, start, valid, window, out);                                       \
     }
 #define ALL_PARTS(ENTRY, ...) ENTRY(__VA_ARGS__, 1) ENTRY(__VA_ARGS__, 2) ENTRY(__VA_ARGS__, 4) ENTRY(__VA_ARGS__, 8)
@@ -329,3 +441,5 @@ ALL_PARTS(ATTEND_ENTRY, bf, bf16, float)
 ALL_PARTS(ATTEND_ENTRY, bb, bf16, bf16)
 ALL_PARTS(WINDOW_ENTRY, f, float)
 ALL_PARTS(WINDOW_ENTRY, b, bf16)
+ALL_PARTS(SHORT_ENTRY, f, float)
+ALL_PARTS(SHORT_ENTRY, b, bf16)

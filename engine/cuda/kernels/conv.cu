@@ -2,7 +2,7 @@
 
 struct Carry {
     const void* input;
-    // `[batch, history + steps, cols]`.
+    // `[batch, history + steps, cols]`; absent when only the history is to be moved on.
     void* out;
     const float* alpha;
     const float* inverse;
@@ -18,8 +18,6 @@ struct Carry {
     // Blocks that copy history; the others copy input.
     int history_blocks;
     int batch;
-    // The input has been laid out by the product that made it.
-    int laid_out;
 };
 
 template <class I, class O>
@@ -45,7 +43,9 @@ __device__ __forceinline__ void carry(const Carry& p) {
     bool fresh = p.start[context] <= 0;
     float* state = p.state + (i64)p.slots[context] * p.history * p.cols + c;
     O* out = (O*)p.out + (i64)context * span * p.cols + c;
-    for (int i = 0; i < p.history; i++) store(out + (i64)i * p.cols, fresh ? 0.0f : state[(i64)i * p.cols]);
+    if (p.out) {
+        for (int i = 0; i < p.history; i++) store(out + (i64)i * p.cols, fresh ? 0.0f : state[(i64)i * p.cols]);
+    }
     int count = min(max(p.valid[context], 0) * p.per_frame, p.steps);
     for (int i = 0; i < p.history; i++) {
         int from = i + count;
@@ -79,6 +79,7 @@ __device__ __forceinline__ void depthwise(
 
 // Rows with padding: 0 zeros, 1 mirrored, 2 the border repeated.
 extern "C" __global__ void pad_rows(const float* input, int rows, int cols, int left, int mode, float* out, i64 n) {
+    take_turn();
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
         i64 at = i / cols - left, last = rows - 1;
         bool there = true;
@@ -95,6 +96,7 @@ extern "C" __global__ void pad_rows(const float* input, int rows, int cols, int 
 
 // Weights laid out for the product: `[out, taps, in]` from `[out, in, taps]`.
 extern "C" __global__ void conv_weights(const float* in, float* out, int outputs, int inputs, int kernel) {
+    take_turn();
     i64 n = (i64)outputs * inputs * kernel;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
         i64 o = i / ((i64)inputs * kernel), rest = i % ((i64)inputs * kernel);
@@ -106,6 +108,7 @@ extern "C" __global__ void conv_weights(const float* in, float* out, int outputs
 // `[stride, out, taps, in]` from `[in, out, kernel]`: phase p of the output at input row t takes tap i from row
 // `t - (taps - 1) + i`, so the newest row meets kernel place p.
 extern "C" __global__ void transposed_weights(const float* in, float* out, int inputs, int outputs, int kernel, int stride) {
+    take_turn();
     int taps = kernel / stride;
     i64 n = (i64)inputs * outputs * kernel;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
@@ -119,6 +122,7 @@ extern "C" __global__ void transposed_weights(const float* in, float* out, int i
 
 // `[kernel, channels]` from `[channels, 1, kernel]`.
 extern "C" __global__ void depthwise_weights(const float* in, float* out, int channels, int kernel) {
+    take_turn();
     int n = channels * kernel;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
         out[i] = in[i % channels * kernel + i / channels];
@@ -126,11 +130,12 @@ extern "C" __global__ void depthwise_weights(const float* in, float* out, int ch
 }
 
 extern "C" __global__ void repeat_vector(const float* in, float* out, int n, int times) {
+    take_turn();
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n * times; i += gridDim.x * blockDim.x) out[i] = in[i % n];
 }
 
 #define CONV_ENTRY(suffix, I, O)                                                                 \
-    extern "C" __global__ void carry_##suffix(const __grid_constant__ Carry p) { carry<I, O>(p); }
+    extern "C" __global__ void carry_##suffix(const __grid_constant__ Carry p) { take_turn(); carry<I, O>(p); }
 CONV_ENTRY(ff, float, float)
 CONV_ENTRY(fb, float, bf16)
 CONV_ENTRY(bf, bf16, float)
@@ -139,7 +144,7 @@ CONV_ENTRY(bb, bf16, bf16)
 #define DEPTHWISE_ENTRY(suffix, O)                                                                                \
     extern "C" __global__ void depthwise_##suffix(                                                                \
         const float* carried, int span, int steps, int stride, int dilation, int kernel, int cols,                \
-        const float* weight, const float* bias, O* out, i64 n) {                                                  \
+        const float* weight, const float* bias, O* out, i64 n) { take_turn();                                                  \
         depthwise(carried, span, steps, stride, dilation, kernel, cols, weight, bias, out, n);                    \
     }
 DEPTHWISE_ENTRY(f, float)

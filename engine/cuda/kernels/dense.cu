@@ -28,27 +28,24 @@ struct Product {
     int residual_bf16;
     int splits;
     const void* residual;
-    // SnakeBeta of the result, as bf16, for the product that follows.
-    bf16* bent;
-    const float* alpha;
-    const float* inverse;
     float* partial;
     u32* counters;
 };
 
 // Not inlined: unrolled over a tile's sums, the activations would be compiled hundreds of times.
-__device__ __noinline__ void finish(const Product& p, int matrix, int row, int col, float x) {
+__device__ __noinline__ float activate_one(int kind, float x) { return activate(kind, x); }
+
+__device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
+
+__device__ __forceinline__ void finish(const Product& p, int matrix, int row, int col, float x) {
     if (p.bias[matrix]) x += p.bias[matrix][col];
-    x = activate(p.activation, x);
+    x = activate_one(p.activation, x);
     i64 at = (i64)row * p.n[matrix] + col;
     if (p.residual) {
         x += p.residual_bf16 ? load((const bf16*)p.residual + at) : load((const float*)p.residual + at);
     }
-    if (p.out[matrix]) {
-        if (p.out_bf16) store((bf16*)p.out[matrix] + at, x);
-        else store((float*)p.out[matrix] + at, x);
-    }
-    if (p.bent) store(p.bent + at, snake(x, p.alpha[col], p.inverse[col]));
+    if (p.out_bf16) store((bf16*)p.out[matrix] + at, x);
+    else store((float*)p.out[matrix] + at, x);
 }
 
 __device__ __forceinline__ i64 row_start(const Product& p, int row) {
@@ -117,16 +114,18 @@ __device__ __forceinline__ void product_plain(const Product& p) {
             int row = m0 + ty * 4 + i, col = n0 + tx * 4 + j;
             if (row >= p.rows || col >= n) continue;
             float x = acc[0][i][j];
-            if (p.gated) x = activate(ACT_SILU, x) * acc[1][i][j];
+            if (p.gated) x = silu(x) * acc[1][i][j];
             finish(p, matrix, row, col, x);
         }
     }
 }
 
 extern "C" __global__ void __launch_bounds__(256) product_plain_ff(const __grid_constant__ Product p) {
+    take_turn();
     product_plain<float, float>(p);
 }
 extern "C" __global__ void __launch_bounds__(256) product_plain_bb(const __grid_constant__ Product p) {
+    take_turn();
     product_plain<bf16, bf16>(p);
 }
 
@@ -150,6 +149,108 @@ __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u3
         "%2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// What happens to the sums of a tile on their way out.
+struct Ending {
+    void* out;
+    const float* bias;
+    const void* residual;
+    int n;
+    int activation;
+    int out_bf16;
+    int residual_bf16;
+};
+
+// In phases over all sums, so that loads are in flight together: an in-place residual would otherwise make each
+// load wait for the store before it. A thread holds rows `row0 + 8 h + 16 i` and columns `col0 + 8 j`, in pairs.
+template <int MT, int NT>
+__device__ __forceinline__ void end_tile(
+    float (&acc)[MT][NT][4], const Ending& p, int row0, int rows, int col0, int across) {
+    int n = p.n;
+    const float* bias = p.bias;
+    if (bias) {
+#pragma unroll
+        for (int j = 0; j < NT; j++) {
+            int col = col0 + j * 8;
+            float b0 = j < across && col < n ? bias[col] : 0.0f, b1 = j < across && col + 1 < n ? bias[col + 1] : 0.0f;
+#pragma unroll
+            for (int i = 0; i < MT; i++) {
+                acc[i][j][0] += b0;
+                acc[i][j][1] += b1;
+                acc[i][j][2] += b0;
+                acc[i][j][3] += b1;
+            }
+        }
+    }
+    if (p.activation) {
+#pragma unroll
+        for (int i = 0; i < MT; i++)
+#pragma unroll
+            for (int j = 0; j < NT; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) acc[i][j][e] = activate_one(p.activation, acc[i][j][e]);
+    }
+    // Pairs of columns are read and written together where every row holds an even number.
+    bool even = n % 2 == 0;
+    if (p.residual) {
+#pragma unroll
+        for (int i = 0; i < MT; i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int j = 0; j < NT; j++) {
+                    int row = row0 + i * 16 + half * 8, col = col0 + j * 8;
+                    if (j >= across || row >= rows || col >= n) continue;
+                    i64 at = (i64)row * n + col;
+                    float r0, r1 = 0.0f;
+                    if (p.residual_bf16) {
+                        const bf16* from = (const bf16*)p.residual + at;
+                        if (even) {
+                            u32 two = *(const u32*)from;
+                            r0 = __uint_as_float(two << 16);
+                            r1 = __uint_as_float(two & 0xffff0000u);
+                        } else {
+                            r0 = load(from);
+                            if (col + 1 < n) r1 = load(from + 1);
+                        }
+                    } else {
+                        const float* from = (const float*)p.residual + at;
+                        r0 = from[0];
+                        if (col + 1 < n) r1 = from[1];
+                    }
+                    acc[i][j][half * 2] += r0;
+                    acc[i][j][half * 2 + 1] += r1;
+                }
+    }
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int j = 0; j < NT; j++) {
+                int row = row0 + i * 16 + half * 8, col = col0 + j * 8;
+                if (j >= across || row >= rows || col >= n) continue;
+                i64 at = (i64)row * n + col;
+                float x0 = acc[i][j][half * 2], x1 = acc[i][j][half * 2 + 1];
+                if (p.out_bf16) {
+                    bf16* to = (bf16*)p.out + at;
+                    if (even) {
+                        *(u32*)to = pack_bf16(x0, x1);
+                    } else {
+                        store(to, x0);
+                        if (col + 1 < n) store(to + 1, x1);
+                    }
+                } else {
+                    float* to = (float*)p.out + at;
+                    if (even) {
+                        *(float2*)to = make_float2(x0, x1);
+                    } else {
+                        to[0] = x0;
+                        if (col + 1 < n) to[1] = x1;
+                    }
+                }
+            }
 }
 
 // A tile of BM rows and BN columns for WM x WN warps, k in steps of 64, STAGES steps in flight.
@@ -200,7 +301,7 @@ __device__ __forceinline__ void product_tensor(const Product& p) {
         w_rows[i] = r < BN && col < n ? (const bf16*)p.w[which] + (i64)col * K : nullptr;
     }
 
-    auto fetch = [&](int step, int stage) {
+    auto fetch_a = [&](int step, int stage) {
         int kk = step * 64 + piece * 8;
         bool inside = kk < K;
         int tap = p.taps == 1 ? 0 : kk / p.cin;
@@ -213,7 +314,11 @@ __device__ __forceinline__ void product_tensor(const Product& p) {
             bool there = inside && a_rows[i];
             copy_16(to + r * 128 + ((piece ^ (r & 7)) << 4), there ? a_rows[i] + offset : (const bf16*)p.a, there);
         }
-        to += BM * 128;
+    };
+    auto fetch_w = [&](int step, int stage) {
+        int kk = step * 64 + piece * 8;
+        bool inside = kk < K;
+        u32 to = base + stage * STAGE_BYTES + BM * 128;
 #pragma unroll
         for (int i = 0; i < WR; i++) {
             int r = line + i * STEP;
@@ -229,14 +334,23 @@ __device__ __forceinline__ void product_tensor(const Product& p) {
 
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        if (first + s < last) fetch(first + s, s);
+        if (first + s < last) fetch_w(first + s, s);
+    }
+    let_next_start();
+    wait_for_previous();
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (first + s < last) fetch_a(first + s, s);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
     for (int step = first; step < last; step++) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         __syncthreads();
         int next = step + STAGES - 1;
-        if (next < last) fetch(next, (next - first) % STAGES);
+        if (next < last) {
+            fetch_a(next, (next - first) % STAGES);
+            fetch_w(next, (next - first) % STAGES);
+        }
         asm volatile("cp.async.commit_group;" ::: "memory");
 
         u32 a_base = base + ((step - first) % STAGES) * STAGE_BYTES, w_base = a_base + BM * 128;
@@ -289,6 +403,7 @@ __device__ __forceinline__ void product_tensor(const Product& p) {
             for (int j = 0; j < NT; j++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) acc[i][j][e] = 0.0f;
+#pragma unroll 4
         for (int s = 0; s < p.splits; s++) {
 #pragma unroll
             for (int i = 0; i < MT; i++)
@@ -301,34 +416,17 @@ __device__ __forceinline__ void product_tensor(const Product& p) {
         if (threadIdx.x == 0) p.counters[here] = 0;
     }
 
+    if (p.gated) {
 #pragma unroll
-    for (int i = 0; i < MT; i++) {
+        for (int i = 0; i < MT; i++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int row = m0 + wm + i * 16 + half * 8 + lane / 4;
-            if (row >= p.rows) continue;
-            if (p.gated) {
+            for (int j = 0; j < NT; j += 2)
 #pragma unroll
-                for (int j = 0; j < NT; j += 2) {
-                    int col = n0 + (wn + j * 8) / 2 + lane % 4 * 2;
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        float x = activate(ACT_SILU, acc[i][j][half * 2 + e]) * acc[i][j + 1][half * 2 + e];
-                        if (col + e < n) finish(p, 0, row, col + e, x);
-                    }
-                }
-            } else {
-#pragma unroll
-                for (int j = 0; j < NT; j++) {
-                    int col = n0 + wn + j * 8 + lane % 4 * 2;
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        if (col + e < n) finish(p, matrix, row, col + e, acc[i][j][half * 2 + e]);
-                    }
-                }
-            }
-        }
+                for (int e = 0; e < 4; e++) acc[i][j / 2][e] = silu(acc[i][j][e]) * acc[i][j + 1][e];
     }
+    Ending ending = {p.out[matrix], p.bias[matrix], p.residual, n, p.activation, p.out_bf16, p.residual_bf16};
+    int col0 = (p.gated ? n0 + wn / 2 : n0 + wn) + lane % 4 * 2;
+    end_tile<MT, NT>(acc, ending, m0 + wm + lane / 4, p.rows, col0, p.gated ? NT / 2 : NT);
 }
 
 #define PRODUCT_ENTRY(BM, BN, WM, WN, STAGES)                                                 \
@@ -339,7 +437,154 @@ __device__ __forceinline__ void product_tensor(const Product& p) {
 
 PRODUCT_ENTRY(16, 64, 1, 4, 6)
 PRODUCT_ENTRY(32, 64, 1, 4, 6)
-PRODUCT_ENTRY(64, 64, 2, 2, 5)
+PRODUCT_ENTRY(64, 32, 4, 2, 6)
+PRODUCT_ENTRY(64, 64, 4, 2, 5)
+PRODUCT_ENTRY(128, 32, 4, 2, 5)
 PRODUCT_ENTRY(128, 64, 4, 2, 4)
-PRODUCT_ENTRY(128, 96, 4, 2, 4)
-PRODUCT_ENTRY(128, 128, 2, 4, 4)
+PRODUCT_ENTRY(128, 96, 4, 2, 3)
+PRODUCT_ENTRY(128, 128, 2, 4, 3)
+
+// ---- convolution over a window -----------------------------------------------------------------------
+
+// A causal convolution of C channels into C, `out = conv(snake(input)) + bias (+ residual)`, without its input
+// being laid out first: a block takes its rows and the history before them into shared memory once, snake applied,
+// and all taps read them there.
+struct Window {
+    const bf16* input;
+    const bf16* weight;
+    void* out;
+    const float* bias;
+    const void* residual;
+    const float* alpha;
+    const float* inverse;
+    // The last `(taps - 1) * dilation` rows of each slot, after the snake.
+    const float* state;
+    const int* slots;
+    const int* start;
+    int steps;
+    int taps;
+    int dilation;
+    int out_bf16;
+    int residual_bf16;
+};
+
+// For arguments within some thousand turns, to the accuracy of bf16 many times over.
+__device__ __forceinline__ float snake_fast(float x, float alpha, float inverse) {
+    float y = x * alpha;
+    float turns = rintf(y * 0.15915494309f);
+    y = fmaf(turns, -6.28125f, y);
+    y = fmaf(turns, -1.9353071795e-3f, y);
+    float s = __sinf(y);
+    return fmaf(inverse, s * s, x);
+}
+
+// Rows of 96 channels lie in shared memory as twelve pieces of 16 bytes, the lower two bits of a piece's place turned
+// by its row, so that eight rows of one piece fall into different banks.
+constexpr int SLICE = 96, SLICE_BYTES = 2 * SLICE;
+
+__device__ __forceinline__ u32 place_96(int row, int piece) {
+    return row * SLICE_BYTES + ((piece & ~3 | (piece ^ row >> 1) & 3) << 4);
+}
+
+template <int C>
+__device__ __forceinline__ void conv_window(const Window& p) {
+    constexpr int BM = 128, THREADS = 256, STAGES = 3, SLICES = C / SLICE, MT = 2, NT = C / 16;
+    constexpr u32 STAGE_BYTES = C * SLICE_BYTES;
+    constexpr int PIECES = C * 12;
+    extern __shared__ __align__(128) u8 shared[];
+    __shared__ float alpha[C], inverse[C];
+    int context = blockIdx.y, t0 = blockIdx.x * BM;
+    int history = (p.taps - 1) * p.dilation, rows = BM + history;
+    u32 ring = (u32)__cvta_generic_to_shared(shared), window = ring + STAGES * STAGE_BYTES;
+    u8* window_at = shared + STAGES * STAGE_BYTES;
+    int pieces = p.taps * SLICES;
+
+    auto fetch = [&](int q, int stage) {
+        int slice = q / p.taps, tap = q - slice * p.taps;
+        const bf16* from = p.weight + tap * C + slice * SLICE;
+#pragma unroll
+        for (int i = threadIdx.x; i < PIECES; i += THREADS) {
+            int r = i / 12, c = i % 12;
+            copy_16(ring + stage * STAGE_BYTES + place_96(r, c), from + (i64)r * p.taps * C + c * 8, true);
+        }
+    };
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (s < pieces) fetch(s, s);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    for (int c = threadIdx.x; c < C; c += THREADS) {
+        alpha[c] = p.alpha[c];
+        inverse[c] = p.inverse[c];
+    }
+    let_next_start();
+    wait_for_previous();
+    __syncthreads();
+
+    bool fresh = p.start[context] <= 0;
+    const float* past = p.state + (i64)p.slots[context] * history * C;
+    const bf16* input = p.input + (i64)context * p.steps * C;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < rows * (C / 8); i += THREADS) {
+        int r = i / (C / 8), c = i % (C / 8) * 8, t = t0 - history + r;
+        uint4 packed = make_uint4(0, 0, 0, 0);
+        if (t >= 0 && t < p.steps) {
+            uint4 raw = *(const uint4*)(input + (i64)t * C + c);
+            u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float a = snake_fast(__uint_as_float(words[k] << 16), alpha[c + 2 * k], inverse[c + 2 * k]);
+                float b = snake_fast(__uint_as_float(words[k] & 0xffff0000u), alpha[c + 2 * k + 1], inverse[c + 2 * k + 1]);
+                words[k] = pack_bf16(a, b);
+            }
+            packed = make_uint4(words[0], words[1], words[2], words[3]);
+        } else if (t < 0 && !fresh) {
+            const float* from = past + (i64)(t + history) * C + c;
+            packed = make_uint4(pack_bf16(from[0], from[1]), pack_bf16(from[2], from[3]), pack_bf16(from[4], from[5]),
+                                pack_bf16(from[6], from[7]));
+        }
+        *(uint4*)(window_at + c / SLICE * rows * SLICE_BYTES + place_96(r, c % SLICE / 8)) = packed;
+    }
+
+    float acc[MT][NT][4] = {};
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int wm = warp % 4 * 32, wn = warp / 4 * (C / 2);
+    for (int q = 0; q < pieces; q++) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        __syncthreads();
+        int next = q + STAGES - 1;
+        if (next < pieces) fetch(next, next % STAGES);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        int slice = q / p.taps, tap = q - slice * p.taps;
+        u32 a_base = window + slice * rows * SLICE_BYTES, w_base = ring + q % STAGES * STAGE_BYTES;
+#pragma unroll
+        for (int k = 0; k < SLICE / 16; k++) {
+            u32 a[MT][4];
+#pragma unroll
+            for (int i = 0; i < MT; i++) {
+                load_matrix_4(a[i], a_base + place_96(wm + i * 16 + lane % 16 + tap * p.dilation, k * 2 + lane / 16));
+            }
+#pragma unroll
+            for (int j = 0; j < NT; j += 2) {
+                u32 b[4];
+                load_matrix_4(b, w_base + place_96(wn + j * 8 + lane / 16 * 8 + lane % 8, k * 2 + lane / 8 % 2));
+#pragma unroll
+                for (int i = 0; i < MT; i++) {
+                    mma(acc[i][j], a[i], b[0], b[1]);
+                    mma(acc[i][j + 1], a[i], b[2], b[3]);
+                }
+            }
+        }
+    }
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    Ending ending = {p.out, p.bias, p.residual, C, ACT_NONE, p.out_bf16, p.residual_bf16};
+    int first = context * p.steps;
+    end_tile<MT, NT>(acc, ending, first + t0 + wm + lane / 4, first + p.steps, wn + lane % 4 * 2, NT);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2) conv_window_96(const __grid_constant__ Window p) {
+    conv_window<96>(p);
+}
+extern "C" __global__ void __launch_bounds__(256, 1) conv_window_192(const __grid_constant__ Window p) {
+    conv_window<192>(p);
+}

@@ -2,6 +2,7 @@
 
 // Means, then deviations, of each column over time. A block per column.
 extern "C" __global__ void statistics(const float* input, const float* weights, float eps, float* out, int rows, int cols) {
+    take_turn();
     __shared__ double scratch[256];
     int column = blockIdx.x;
     double uniform = 1.0 / rows, sum = 0.0;
@@ -33,6 +34,7 @@ extern "C" __global__ void statistics(const float* input, const float* weights, 
 }
 
 extern "C" __global__ void softmax_over_time(const float* input, float* out, int rows, int cols) {
+    take_turn();
     __shared__ double scratch[256];
     int column = blockIdx.x;
     double top = -1e300, sum = 0.0;
@@ -61,6 +63,7 @@ extern "C" __global__ void softmax_over_time(const float* input, float* out, int
 // Magnitudes of one windowed frame a block; `magnitudes` is `[frames, n_fft / 2 + 1]`. Shared: 3 n_fft floats.
 extern "C" __global__ void spectrum(
     const float* samples, int count, const float* window, int n_fft, int hop, int pad, float eps, float* magnitudes) {
+    take_turn();
     extern __shared__ float shared[];
     float *frame = shared, *cosines = shared + n_fft, *sines = shared + 2 * n_fft;
     int last = count - 1;
@@ -87,6 +90,7 @@ extern "C" __global__ void spectrum(
 }
 
 extern "C" __global__ void log_floor(float* values, float floor, i64 n) {
+    take_turn();
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
         values[i] = logf(fmaxf(values[i], floor));
     }
@@ -95,6 +99,7 @@ extern "C" __global__ void log_floor(float* values, float floor, i64 n) {
 // Nearest codebook row of each residual row, a block a row of 128 threads; lowest index at ties.
 extern "C" __global__ void quantize_residual(
     float* residual, int width, const float* codebook, int entries, int* codes, int groups, int column) {
+    take_turn();
     extern __shared__ float row[];
     __shared__ float best_distance[128];
     __shared__ int best_index[128];

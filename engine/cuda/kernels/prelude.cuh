@@ -28,6 +28,26 @@ __device__ __forceinline__ u32 pack_bf16(float a, float b) {
 
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 
+// Work of one stream overlaps: a kernel lets the next one start early, and waits for the one before it to have
+// ended before it touches anything that one may write. Weights may be fetched before the wait.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// For kernels that fetch nothing early.
+__device__ __forceinline__ void take_turn() {
+    let_next_start();
+    wait_for_previous();
+}
+
 enum Activation { ACT_NONE = 0, ACT_ELU, ACT_GELU_ERF, ACT_RELU, ACT_SIGMOID, ACT_SILU, ACT_TANH };
 
 __device__ __forceinline__ float activate(int kind, float x) {

@@ -51,6 +51,7 @@ __device__ __forceinline__ void copy_columns(
 
 extern "C" __global__ void copy_words(
     const u32* source, int source_cols, int source_first, u32* out, int out_cols, int out_first, i64 rows, int width) {
+    take_turn();
     i64 n = rows * width;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
         i64 row = i / width;
@@ -60,12 +61,14 @@ extern "C" __global__ void copy_words(
 }
 
 extern "C" __global__ void load_state(const u32* state, const int* slots, u32* out, int width) {
+    take_turn();
     int row = blockIdx.x;
     const u32* from = state + (i64)slots[row] * width;
     for (int c = threadIdx.x; c < width; c += blockDim.x) out[(i64)row * width + c] = from[c];
 }
 
 extern "C" __global__ void store_state(u32* state, const int* slots, const u32* source, int width, const int* active) {
+    take_turn();
     int row = blockIdx.x;
     if (active && active[row] == 0) return;
     u32* to = state + (i64)slots[row] * width;
@@ -74,16 +77,19 @@ extern "C" __global__ void store_state(u32* state, const int* slots, const u32* 
 
 // `out[r] = source[r / times]`.
 extern "C" __global__ void repeat_rows(const u32* source, u32* out, int cols, int times) {
+    take_turn();
     i64 row = blockIdx.x;
     for (int c = threadIdx.x; c < cols; c += blockDim.x) out[row * cols + c] = source[row / times * cols + c];
 }
 
 extern "C" __global__ void equals(const int* ids, int cols, int id, int* flags, int rows) {
+    take_turn();
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < rows) flags[row] = ids[(i64)row * cols] == id;
 }
 
 extern "C" __global__ void mask_rows(const float* source, const int* valid, float* out, int cols, int steps, int per_frame) {
+    take_turn();
     i64 row = blockIdx.x;
     int kept = max(valid[row / steps], 0) * per_frame;
     bool keep = row % steps < kept;
@@ -135,6 +141,7 @@ __device__ __forceinline__ void add_scaled(T* target, const I* input, const floa
 
 // `b` has one row for each `repeat` rows of `a`.
 extern "C" __global__ void multiply(const float* a, const float* b, float* out, int cols, int repeat, i64 n) {
+    take_turn();
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
         i64 row = i / cols;
         out[i] = a[i] * b[row / repeat * cols + i % cols];
@@ -166,15 +173,18 @@ __device__ __forceinline__ void snake_all(const I* input, const float* alpha, co
 }
 
 extern "C" __global__ void to_bf16(const float* input, bf16* out, i64 n) {
+    take_turn();
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) store(out + i, input[i]);
 }
 
 extern "C" __global__ void to_f32(const bf16* input, float* out, i64 n) {
+    take_turn();
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) out[i] = load(input + i);
 }
 
 // `exp(alpha)` and `1 / (exp(beta) + 1e-9)`.
 extern "C" __global__ void snake_tables(const float* alpha, const float* beta, float* exp_alpha, float* inverse, int n) {
+    take_turn();
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) {
         exp_alpha[i] = expf(alpha[i]);
@@ -183,11 +193,13 @@ extern "C" __global__ void snake_tables(const float* alpha, const float* beta, f
 }
 
 extern "C" __global__ void poison(u32* words, i64 n) {
+    take_turn();
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) words[i] = 0x7fc07fc0u;
 }
 
 // Weights for runs without a checkpoint: uniform in [-scale, scale), a hash of seed and place.
 extern "C" __global__ void random_weights(float* out, i64 n, float scale, u64 seed) {
+    take_turn();
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
         u64 x = seed + (u64)i * 0x9E3779B97F4A7C15ull;
         x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -199,37 +211,37 @@ extern "C" __global__ void random_weights(float* out, i64 n, float scale, u64 se
 
 // One entry point for each pair of element types: `f` is f32, `b` is bf16; input (or weight) first.
 #define ROWS_ENTRY(suffix, A, B)                                                                                      \
-    extern "C" __global__ void embed_##suffix(const A* t, const int* ids, B* out, int cols, int acc) {                \
+    extern "C" __global__ void embed_##suffix(const A* t, const int* ids, B* out, int cols, int acc) { take_turn();                \
         embed(t, ids, out, cols, acc);                                                                                \
     }                                                                                                                 \
     extern "C" __global__ void embed_sum_##suffix(                                                                    \
-        const A* const* t, int count, const int* codes, int groups, B* out, int cols, int acc) {                      \
+        const A* const* t, int count, const int* codes, int groups, B* out, int cols, int acc) { take_turn();                      \
         embed_sum(t, count, codes, groups, out, cols, acc);                                                           \
     }                                                                                                                 \
-    extern "C" __global__ void gather_rows_##suffix(const A* s, const int* rows, B* out, int cols, int acc) {         \
+    extern "C" __global__ void gather_rows_##suffix(const A* s, const int* rows, B* out, int cols, int acc) { take_turn();         \
         gather_rows(s, rows, out, cols, acc);                                                                         \
     }                                                                                                                 \
-    extern "C" __global__ void copy_##suffix(const A* s, int sc, int sf, B* out, int oc, int of, i64 rows, int w) {   \
+    extern "C" __global__ void copy_##suffix(const A* s, int sc, int sf, B* out, int oc, int of, i64 rows, int w) { take_turn();   \
         copy_columns(s, sc, sf, out, oc, of, rows, w);                                                                \
     }                                                                                                                 \
-    extern "C" __global__ void rms_norm_##suffix(const A* in, const float* w, float eps, B* out, int cols) {          \
+    extern "C" __global__ void rms_norm_##suffix(const A* in, const float* w, float eps, B* out, int cols) { take_turn();          \
         rms_norm(in, w, eps, out, cols);                                                                              \
     }                                                                                                                 \
     extern "C" __global__ void layer_norm_##suffix(                                                                   \
-        const A* in, const float* w, const float* b, float eps, B* out, int cols) {                                   \
+        const A* in, const float* w, const float* b, float eps, B* out, int cols) { take_turn();                                   \
         layer_norm(in, w, b, eps, out, cols);                                                                         \
     }                                                                                                                 \
-    extern "C" __global__ void add_scaled_##suffix(B* target, const A* in, const float* scale, int cols, i64 n) {     \
+    extern "C" __global__ void add_scaled_##suffix(B* target, const A* in, const float* scale, int cols, i64 n) { take_turn();     \
         add_scaled(target, in, scale, cols, n);                                                                       \
     }                                                                                                                 \
-    extern "C" __global__ void activate_##suffix(const A* in, int kind, B* out, i64 n) {                              \
+    extern "C" __global__ void activate_##suffix(const A* in, int kind, B* out, i64 n) { take_turn();                              \
         activate_all(in, kind, out, n);                                                                               \
     }                                                                                                                 \
-    extern "C" __global__ void clamp_##suffix(const A* in, float low, float high, B* out, i64 n) {                    \
+    extern "C" __global__ void clamp_##suffix(const A* in, float low, float high, B* out, i64 n) { take_turn();                    \
         clamp_all(in, low, high, out, n);                                                                             \
     }                                                                                                                 \
     extern "C" __global__ void snake_##suffix(                                                                        \
-        const A* in, const float* alpha, const float* inverse, B* out, int cols, i64 n) {                             \
+        const A* in, const float* alpha, const float* inverse, B* out, int cols, i64 n) { take_turn();                             \
         snake_all(in, alpha, inverse, out, cols, n);                                                                  \
     }
 

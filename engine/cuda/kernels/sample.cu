@@ -53,6 +53,7 @@ constexpr int THREADS = 256;
 
 // Shared: twice as many 64-bit words as the vocabulary rounded up to a power of two.
 extern "C" __global__ void __launch_bounds__(256) sample(const __grid_constant__ Sample p) {
+    take_turn();
     extern __shared__ u64 keys[];
     __shared__ u32 bins[256];
     __shared__ u32 chosen, wanted, kept;

@@ -14,7 +14,7 @@ use device::{
 use crate::compile;
 use crate::driver::{Driver, Events, Pinned, Stream};
 use crate::executable::{Executable, Variant, shapes};
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, shared_max};
 use crate::launcher::launch_step;
 use crate::lower::{Place, Precision, Storage, Target, lower};
 use crate::store::{Store, Workshop};
@@ -143,6 +143,27 @@ const fn arena_index(key: ShapeKey) -> usize {
     }
 }
 
+/// Addresses of what a variant's launches name.
+fn resolver<'a>(
+    executable: &'a Executable,
+    variant: &'a Variant,
+    store: &'a Store,
+    arena: Arena,
+) -> impl FnMut(&Place) -> u64 + 'a {
+    move |place| match place {
+        Place::Null => 0,
+        Place::Value(id) => match executable.program.inputs.iter().position(|input| input == id) {
+            Some(input) => executable.inputs_at + 4 * executable.offsets[input] as u64,
+            None => arena.at + variant.lowered.values[id.0 as usize].unwrap_or(0) as u64,
+        },
+        Place::Temp(temp) => arena.at + variant.lowered.temps[*temp] as u64,
+        Place::Weight(derived) => store.weight_at(derived),
+        Place::State(state) => store.state_at(*state),
+        Place::Pages(pages) => store.pages_at(*pages),
+        Place::Counters => arena.counters_at,
+    }
+}
+
 /// Whose streams run an executable: all that share an arena must follow one another.
 const fn home(key: ShapeKey) -> Lane {
     match arena_index(key) {
@@ -215,6 +236,44 @@ impl CudaBackend {
         Ok(count)
     }
 
+    /// Runs the launches of the variant for `rows` one by one: each kernel's name, grid and microseconds. For finding
+    /// where a stage's time goes; gaps between launches, which a graph closes, are not counted.
+    ///
+    /// # Errors
+    /// A lost device, or an executable that was never built.
+    pub fn time_steps(
+        &mut self,
+        executable: ExecutableId,
+        rows: usize,
+    ) -> Result<Vec<(String, f64)>, DeviceError> {
+        const ROUNDS: usize = 5;
+        let events = self.driver.events()?;
+        let arenas = self.arenas;
+        let Some(executable) = self.executables.get(executable.0 as usize).and_then(Option::as_ref) else {
+            return Ok(Vec::new());
+        };
+        let Some(variant) = executable.variants.iter().find(|variant| variant.shape.batch >= rows) else {
+            return Ok(Vec::new());
+        };
+        let streams = &self.streams[lane_index(home(executable.key))];
+        let stream = if executable.key.partition == Partition::Whole { streams.whole } else { streams.own };
+        let mut resolve = resolver(executable, variant, &self.store, arenas[arena_index(executable.key)]);
+        let mut list = Vec::new();
+        for step in &variant.lowered.steps {
+            let mut times = Vec::new();
+            for _ in 0..ROUNDS {
+                self.driver.mark(events.before, stream)?;
+                launch_step(&self.driver, &mut self.kernels, stream, step, &mut resolve)?;
+                self.driver.mark(events.after, stream)?;
+                while !self.driver.has_come(events.after)? {}
+                times.push(f64::from(self.driver.between(events)?));
+            }
+            times.sort_by(f64::total_cmp);
+            list.push((format!("{} {:?}", step.kernel, step.grid), times[ROUNDS / 2]));
+        }
+        Ok(list)
+    }
+
     /// Bytes of device memory in use: what lives long, and working memory.
     #[must_use]
     pub fn bytes(&self) -> (usize, usize) {
@@ -232,35 +291,27 @@ impl CudaBackend {
         let streams = &self.streams[lane_index(home(executable.key))];
         let stream = if executable.key.partition == Partition::Whole { streams.whole } else { streams.own };
         let arena = self.arenas[arena_index(executable.key)];
-        let Executable { program, variants, offsets, inputs_at, .. } = executable;
-        let lowered = &variants[variant].lowered;
-        let (store, inputs_at) = (&self.store, *inputs_at);
-        let mut resolve = |place: &Place| match place {
-            Place::Null => 0,
-            Place::Value(id) => match program.inputs.iter().position(|input| input == id) {
-                Some(input) => inputs_at + 4 * offsets[input] as u64,
-                None => arena.at + lowered.values[id.0 as usize].unwrap_or(0) as u64,
-            },
-            Place::Temp(temp) => arena.at + lowered.temps[*temp] as u64,
-            Place::Weight(derived) => store.weight_at(derived),
-            Place::State(state) => store.state_at(*state),
-            Place::Pages(pages) => store.pages_at(*pages),
-            Place::Counters => arena.counters_at,
-        };
-        // Kernels are looked up before the recording begins: loading one is not allowed inside it.
-        for step in &lowered.steps {
-            self.kernels.get(&self.driver, &step.kernel)?;
-        }
-        let (driver, kernels, poison) = (&self.driver, &mut self.kernels, self.poison);
-        let graph = driver.capture(stream, || {
-            if poison {
-                let words = lowered.bytes / 4;
-                let step = crate::lower::poison_step(arena.at, words);
-                launch_step(driver, kernels, stream, &step, &mut |_| 0)?;
+        let graph = {
+            let lowered = &executable.variants[variant].lowered;
+            let mut resolve = resolver(executable, &executable.variants[variant], &self.store, arena);
+            // Kernels are looked up before the recording begins: loading one is not allowed inside it.
+            for step in &lowered.steps {
+                self.kernels.get(&self.driver, &step.kernel)?;
             }
-            lowered.steps.iter().try_for_each(|step| launch_step(driver, kernels, stream, step, &mut resolve))
-        })?;
-        variants[variant].graph = Some(graph);
+            let (driver, kernels, poison) = (&self.driver, &mut self.kernels, self.poison);
+            driver.capture(stream, || {
+                if poison {
+                    let words = lowered.bytes / 4;
+                    let step = crate::lower::poison_step(arena.at, words);
+                    launch_step(driver, kernels, stream, &step, &mut |_| 0)?;
+                }
+                lowered
+                    .steps
+                    .iter()
+                    .try_for_each(|step| launch_step(driver, kernels, stream, step, &mut resolve))
+            })?
+        };
+        executable.variants[variant].graph = Some(graph);
         Ok(true)
     }
 
@@ -393,7 +444,11 @@ impl Backend for CudaBackend {
         program.check(&self.store.catalog)?;
         // Reference audio is encoded once and compared with references: always in f32.
         let precision = if key.stage == Stage::Encode { Precision::F32 } else { self.precision };
-        let target = Target { precision, sms: self.driver.partition_sms(key.partition) };
+        let target = Target {
+            precision,
+            sms: self.driver.partition_sms(key.partition),
+            shared_max: shared_max(self.driver.capability) as usize,
+        };
         let mut variants = Vec::new();
         for shape in shapes(key, program) {
             let lowered = lower(program, &self.store.catalog, shape, target);

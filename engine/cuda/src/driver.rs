@@ -12,6 +12,8 @@ use device::DeviceError;
 
 /// The oldest driver with green contexts (CUDA 12.4).
 const GREEN_SINCE: i32 = 12_040;
+/// The oldest compute capability whose kernels may start early (Hopper).
+const EARLY_SINCE: i32 = 9;
 /// The oldest driver these kernels run under.
 const DRIVER_MIN: i32 = 12_000;
 
@@ -486,7 +488,8 @@ impl Driver {
         Ok(kernel)
     }
 
-    /// Launches a kernel; `arguments` point to values laid out as the kernel declares them.
+    /// Launches a kernel; `arguments` point to values laid out as the kernel declares them. On a card that can, it
+    /// may start before the work ahead of it has ended: every kernel waits for that itself.
     ///
     /// # Safety
     /// The arguments must be what the kernel takes, and name memory it may touch.
@@ -500,18 +503,23 @@ impl Driver {
         arguments: &mut [*mut c_void],
     ) -> Result<(), DeviceError> {
         let [x, y, z] = grid;
-        // SAFETY: the caller's word; a kernel handle may stand for a function.
+        let mut attribute = MaybeUninit::<sys::CUlaunchAttribute>::zeroed();
+        // SAFETY: the attribute is written whole before it is used; else the caller's word. A kernel handle may
+        // stand for a function.
         let launched = unsafe {
-            sys::cuLaunchKernel(
+            let early = attribute.as_mut_ptr();
+            (*early).id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+            (*early).value.programmaticStreamSerializationAllowed = 1;
+            let mut config: sys::CUlaunchConfig = MaybeUninit::zeroed().assume_init();
+            (config.gridDimX, config.gridDimY, config.gridDimZ) = (x, y, z);
+            (config.blockDimX, config.blockDimY, config.blockDimZ) = (block, 1, 1);
+            config.sharedMemBytes = shared;
+            config.hStream = stream.raw;
+            config.attrs = early;
+            config.numAttrs = u32::from(self.capability.0 >= EARLY_SINCE);
+            sys::cuLaunchKernelEx(
+                &raw const config,
                 kernel.cast(),
-                x,
-                y,
-                z,
-                block,
-                1,
-                1,
-                shared,
-                stream.raw,
                 arguments.as_mut_ptr(),
                 std::ptr::null_mut(),
             )

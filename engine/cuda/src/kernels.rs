@@ -8,10 +8,14 @@ use device::DeviceError;
 use crate::compile::SOURCES;
 use crate::driver::Driver;
 
-/// Bytes of shared memory a block may ask for on every card the kernels run on (sm_80: 163 KiB).
-const SHARED_MAX: u32 = 163 << 10;
-/// Kernels with static shared memory beside the dynamic get this much.
-const SHARED_SMALL: u32 = 48 << 10;
+/// Bytes of dynamic shared memory kernels that hold a little statically may ask for.
+const SHARED_SMALL: u32 = 36 << 10;
+
+/// Bytes of dynamic shared memory a block may ask for on a card of this compute capability (163 KiB from sm_80 on, 227
+/// on Hopper), less what its kernel holds statically.
+pub(crate) const fn shared_max((major, _): (i32, i32)) -> u32 {
+    if major >= 9 { 220 << 10 } else { 96 << 10 }
+}
 
 /// Kernels found so far, and the libraries they come from.
 pub(crate) struct Kernels {
@@ -35,7 +39,7 @@ impl Kernels {
         }
         let file = match name {
             _ if name.starts_with("attend") || name.starts_with("append") => "attention",
-            _ if name.starts_with("product") => "dense",
+            _ if name.starts_with("product") || name.starts_with("conv_window") => "dense",
             "sample" => "sample",
             "statistics" | "softmax_over_time" | "spectrum" | "log_floor" | "quantize_residual" => "encode",
             _ if name.starts_with("carry")
@@ -52,9 +56,9 @@ impl Kernels {
             what: format!("there is no kernel {name}"),
         };
         let &(_, library) = self.libraries.iter().find(|(known, _)| *known == file).ok_or_else(missing)?;
-        let large = name.starts_with("product_tensor") || name == "sample";
-        let kernel =
-            driver.kernel(library, name, if large { SHARED_MAX - 4096 } else { SHARED_SMALL - 12 * 1024 })?;
+        let large = name.starts_with("product_tensor") || name.starts_with("conv_window") || name == "sample";
+        let most = shared_max(driver.capability);
+        let kernel = driver.kernel(library, name, if large { most } else { SHARED_SMALL })?;
         self.found.insert(name.to_owned(), kernel);
         Ok(kernel)
     }

@@ -1,7 +1,7 @@
 //! A backend beside a naive interpreter of the same programs, fed the same weights, states and inputs.
 //!
 //! The ops' meaning is one for all backends, so these tests run on the one that `VOXLANE_TEST_DEVICE` names:
-//! `cpu` (the default) or `cuda:N`, in f32.
+//! `cpu` (the default) or `cuda:N`, there in f32 unless `VOXLANE_TEST_PRECISION` is `bf16`.
 
 #![allow(dead_code)]
 
@@ -53,9 +53,11 @@ impl Random {
     }
 }
 
-/// Seeds differ from run to run, so that inputs are fresh; failures print theirs.
+/// Seeds differ from run to run, so that inputs are fresh; failures print theirs, and `VOXLANE_TEST_SEED` runs one
+/// again.
 pub fn fresh() -> Random {
-    let seed = std::hash::RandomState::new().build_hasher().finish();
+    let given = std::env::var("VOXLANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish());
     println!("seed {seed}");
     Random(seed)
 }
@@ -86,7 +88,7 @@ pub fn backend(cores: Option<Vec<usize>>, bell: &Arc<Bell>) -> Box<dyn Backend> 
     });
     if let Some(ordinal) = cuda_device() {
         let mut options = CudaOptions::new(ordinal, SLOTS, clock, notify);
-        options.precision = Precision::F32;
+        options.precision = if is_bf16() { Precision::Bf16 } else { Precision::F32 };
         options.poison = true;
         options.kernel_cache = std::env::var_os("VOXLANE_TEST_KERNELS").map(Into::into);
         return Box::new(CudaBackend::open(options).unwrap());
@@ -95,6 +97,11 @@ pub fn backend(cores: Option<Vec<usize>>, bell: &Arc<Bell>) -> Box<dyn Backend> 
     options.cores = cores;
     options.poison = true;
     Box::new(CpuBackend::open(options).unwrap())
+}
+
+/// Whether numbers are kept in bf16, whose eight bits let results differ by some hundredths of their size.
+fn is_bf16() -> bool {
+    std::env::var("VOXLANE_TEST_PRECISION").is_ok_and(|name| name == "bf16")
 }
 
 /// The CUDA device these tests are to run on.
@@ -257,6 +264,13 @@ pub fn close(output: &HostTensor, expected: &[f64], tolerance: f64, name: &str) 
         HostTensor::I32(values) => values.iter().map(|&x| f64::from(x)).collect(),
     };
     assert_eq!(values.len(), expected.len(), "{name}");
+    if is_bf16() {
+        let square = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+        let error = square(&mut values.iter().zip(expected).map(|(a, b)| a - b));
+        let scale = square(&mut expected.iter().copied()).max(1e-3);
+        assert!(error / scale < 3e-2, "{name}: relative error {}", error / scale);
+        return;
+    }
     let far = |&(_, (&got, &want)): &(usize, (&f64, &f64))| {
         // A value that is not a number is never close.
         !((got - want).abs() <= tolerance * want.abs().max(1.0))

@@ -85,6 +85,8 @@ const fn parts(dim: usize) -> usize {
     }
 }
 
+/// Keys of a frame that one warp holds, a lane to a key.
+const SHORT_KEYS_MAX: usize = 32;
 /// A window no position reaches.
 const NO_WINDOW: usize = i32::MAX as usize;
 
@@ -241,6 +243,12 @@ impl Lowering<'_> {
         out: ValueId,
     ) {
         let &AttentionShape { heads: count, kv_heads, head_dim, .. } = heads.shape;
+        if fused && stored == Storage::F32 && keys.table.is_none() && keys.page_len <= SHORT_KEYS_MAX {
+            let kernel = format!("attend_short_{}_{}", self.storage(out).letter(), parts(head_dim));
+            let args = vec![heads.arg(), keys.arg(), int(rows), value(out)];
+            let blocks = (rows * count).div_ceil(THREADS as usize / 32);
+            return self.launch(kernel, [blocks, 1, 1], THREADS, 0, args);
+        }
         if !fused {
             let kernel = format!("append_{}", stored.letter());
             self.launch(kernel, [kv_heads, rows, 1], THREADS, 0, vec![heads.arg(), keys.arg()]);

@@ -4,11 +4,21 @@ use device::program::{ConvShape, Op, Padding, Snake};
 use device::{StateId, ValueId};
 
 use super::dense::{Factor, Left, Product};
-use super::{
-    Arg, Derived, Field, Lowering, Place, Storage, at, field, int, int_field, long, maybe_vector, value,
-};
+use super::{Arg, Derived, Lowering, Place, Storage, at, field, int, int_field, long, maybe_vector, value};
 
 const THREADS: usize = 256;
+/// Channels there is a windowed kernel for: the widest stages of the published codecs.
+const WINDOWED: [usize; 2] = [96, 192];
+/// Rows of a block of a windowed convolution, and stages of its weights in flight.
+const WINDOW_ROWS: usize = 128;
+const WINDOW_STAGES: usize = 3;
+/// Channels of one stage of the weights.
+const WINDOW_SLICE: usize = 96;
+
+/// Shared memory of a windowed convolution: stages of weights, and the block's rows with the history before them.
+const fn window_bytes(channels: usize, history: usize) -> usize {
+    2 * channels * (WINDOW_STAGES * WINDOW_SLICE + WINDOW_ROWS + history)
+}
 
 /// What a causal convolution is told of its contexts.
 #[derive(Clone, Copy)]
@@ -40,8 +50,16 @@ impl Lowering<'_> {
                 let history = (shape.kernel - 1) * shape.dilation;
                 let stream = Stream { state, slots, start, valid, frames };
                 let work = self.factor();
-                let carried = self.carry(input, history, snake.as_ref(), stream, work);
                 let (steps, cin) = (self.steps_of(input), self.cols(input));
+                if let Some(snake) = snake
+                    && WINDOWED.contains(&cin)
+                    && self.cols(out) == cin
+                    && window_bytes(cin, history) <= self.target.shared_max
+                    && self.storage(input).is_bf16()
+                {
+                    return self.windowed(input, weight, bias, shape, snake, residual, stream, out);
+                }
+                let carried = self.carry(input, history, snake.as_ref(), stream, work);
                 let left = Left {
                     at: carried,
                     rows: self.rows_of(input),
@@ -203,6 +221,48 @@ impl Lowering<'_> {
         self.each(format!("depthwise_{}", self.storage(out).letter()), n, args);
     }
 
+    /// A convolution whose rows are laid out in shared memory; then the history is moved on.
+    #[expect(clippy::too_many_arguments, reason = "what one launch is made of")]
+    fn windowed(
+        &mut self,
+        input: ValueId,
+        weight: device::WeightId,
+        bias: Option<device::WeightId>,
+        shape: &ConvShape,
+        snake: &Snake,
+        residual: Option<ValueId>,
+        stream: Stream,
+        out: ValueId,
+    ) {
+        let (steps, channels) = (self.steps_of(input), self.cols(input));
+        let history = (shape.kernel - 1) * shape.dilation;
+        let &Snake { alpha, beta } = snake;
+        let residual_bf16 = residual.is_some_and(|id| self.storage(id).is_bf16());
+        let arg = Arg::Struct(vec![
+            field(Place::Value(input)),
+            field(Place::Weight(Derived::Conv { id: weight, bf16: true })),
+            field(Place::Value(out)),
+            field(maybe_vector(bias)),
+            field(residual.map_or(Place::Null, Place::Value)),
+            field(Place::Weight(Derived::SnakeAlpha { alpha, beta })),
+            field(Place::Weight(Derived::SnakeInverse { alpha, beta })),
+            field(stream.state.map_or(Place::Null, Place::State)),
+            field(Place::Value(stream.slots)),
+            field(Place::Value(stream.start)),
+            int_field(steps),
+            int_field(shape.kernel),
+            int_field(shape.dilation),
+            int_field(usize::from(self.storage(out).is_bf16())),
+            int_field(usize::from(residual_bf16)),
+        ]);
+        let shared = window_bytes(channels, history);
+        let grid = [steps.div_ceil(WINDOW_ROWS), self.shape.batch, 1];
+        self.launch(format!("conv_window_{channels}"), grid, THREADS as u32, shared, vec![arg]);
+        if history > 0 {
+            self.lay_out(input, Place::Null, history, Some(snake), stream, Storage::Bf16);
+        }
+    }
+
     /// `[batch, history + steps, cols]` in `work`'s type, after `snake`; moves the history on.
     fn carry(
         &mut self,
@@ -217,8 +277,24 @@ impl Lowering<'_> {
         }
         let (batch, steps, cols) = (self.shape.batch, self.steps_of(input), self.cols(input));
         let carried = self.temp(batch * (history + steps) * cols * work.bytes());
+        self.lay_out(input, carried.clone(), history, snake, stream, work);
+        carried
+    }
+
+    /// Lays rows out behind their history in `carried`, unless that is nowhere, and moves the history on.
+    fn lay_out(
+        &mut self,
+        input: ValueId,
+        carried: Place,
+        history: usize,
+        snake: Option<&Snake>,
+        stream: Stream,
+        work: Storage,
+    ) {
+        let (batch, steps, cols) = (self.shape.batch, self.steps_of(input), self.cols(input));
         let history_blocks = (history.min(1) * batch * cols).div_ceil(THREADS);
-        let input_blocks = (batch * steps * cols).div_ceil(4 * THREADS);
+        let input_blocks =
+            if carried == Place::Null { 0 } else { (batch * steps * cols).div_ceil(4 * THREADS) };
         let (alpha, inverse) = match snake {
             None => (Place::Null, Place::Null),
             Some(&Snake { alpha, beta }) => (
@@ -228,7 +304,7 @@ impl Lowering<'_> {
         };
         let arg = Arg::Struct(vec![
             field(Place::Value(input)),
-            field(carried.clone()),
+            field(carried),
             field(alpha),
             field(inverse),
             field(stream.state.map_or(Place::Null, Place::State)),
@@ -241,11 +317,9 @@ impl Lowering<'_> {
             int_field(steps / stream.frames),
             int_field(history_blocks),
             int_field(batch),
-            Field::I32(0),
         ]);
         let kernel = format!("carry_{}{}", self.storage(input).letter(), work.letter());
         self.launch(kernel, [history_blocks + input_blocks, 1, 1], THREADS as u32, 0, vec![arg]);
-        carried
     }
 
     fn pad(&mut self, input: ValueId, padding: Padding) -> Place {

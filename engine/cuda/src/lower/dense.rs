@@ -49,19 +49,23 @@ struct Tile {
     stages: usize,
 }
 
-const TILES: [Tile; 6] = [
+const TILES: [Tile; 8] = [
     Tile { name: "product_tensor_16x64", rows: 16, cols: 64, threads: 128, stages: 6 },
     Tile { name: "product_tensor_32x64", rows: 32, cols: 64, threads: 128, stages: 6 },
-    Tile { name: "product_tensor_64x64", rows: 64, cols: 64, threads: 128, stages: 5 },
+    Tile { name: "product_tensor_64x32", rows: 64, cols: 32, threads: 256, stages: 6 },
+    Tile { name: "product_tensor_64x64", rows: 64, cols: 64, threads: 256, stages: 5 },
+    Tile { name: "product_tensor_128x32", rows: 128, cols: 32, threads: 256, stages: 5 },
     Tile { name: "product_tensor_128x64", rows: 128, cols: 64, threads: 256, stages: 4 },
-    Tile { name: "product_tensor_128x96", rows: 128, cols: 96, threads: 256, stages: 4 },
-    Tile { name: "product_tensor_128x128", rows: 128, cols: 128, threads: 256, stages: 4 },
+    Tile { name: "product_tensor_128x96", rows: 128, cols: 96, threads: 256, stages: 3 },
+    Tile { name: "product_tensor_128x128", rows: 128, cols: 128, threads: 256, stages: 3 },
 ];
 /// Side of a plain kernel's tile.
 const PLAIN: usize = 64;
 /// Steps of k a block of a tensor kernel takes at least when k is split.
 const SPLIT_STEPS_MIN: usize = 4;
 const STEP: usize = 64;
+/// Parts k is split into at most: the last block adds them up with all its loads in flight at once.
+const SPLITS_MAX: usize = 4;
 /// Blocks wanted on each SM of the partition before k is split no further.
 const BLOCKS_PER_SM: usize = 2;
 
@@ -185,17 +189,14 @@ impl Lowering<'_> {
         if self.program.outputs.contains(&id) {
             return false;
         }
-        for op in &self.program.ops[index + 1..] {
-            for operand in op.operands().iter().filter(|operand| operand.value == id) {
-                return matches!(operand.role, Role::Write);
-            }
-        }
-        true
+        let later = self.program.ops[index + 1..].iter().flat_map(Op::operands);
+        let next = later.into_iter().find(|operand| operand.value == id);
+        next.is_none_or(|operand| matches!(operand.role, Role::Write))
     }
 
     pub(super) fn product(&mut self, product: Product) {
         let Product { ref left, ref factors, gated, .. } = product;
-        let widest = factors.iter().map(|factor| factor.cols).max().unwrap_or(0);
+        let widest: usize = factors.iter().map(|factor| factor.cols).sum();
         let aligned = left.cin.is_multiple_of(8)
             && left.row_stride.is_multiple_of(8)
             && left.group_stride.is_multiple_of(8)
@@ -212,7 +213,7 @@ impl Lowering<'_> {
         let down = left.rows.div_ceil(tile.rows);
         let steps = (left.cin * left.taps).div_ceil(STEP);
         let wanted = (BLOCKS_PER_SM * self.target.sms as usize) / (across * down).max(1);
-        let splits = wanted.min(steps / SPLIT_STEPS_MIN).max(1);
+        let splits = wanted.min(steps / SPLIT_STEPS_MIN).clamp(1, SPLITS_MAX);
         let partial = if splits > 1 {
             self.counters = self.counters.max(across * down);
             self.temp(splits * across * down * tile.rows * tile.cols * 4)
@@ -246,16 +247,19 @@ fn tiles(factors: &[Factor], gated: bool, cols: usize, gated_cols: usize) -> usi
     }
 }
 
-/// The tile for a result of `rows` by `cols`.
+/// The tile for a result of `rows` by `cols` in all. Few rows take narrow tiles, so that every SM has a block
+/// without k being split into many parts.
 const fn choose(rows: usize, cols: usize) -> usize {
-    match rows {
-        0..=16 => 0,
-        17..=32 => 1,
-        33..=64 => 2,
-        65..=256 => 3,
-        _ if cols <= 64 => 3,
-        _ if cols <= 96 => 4,
-        _ => 5,
+    match (rows, cols) {
+        (0..=16, _) => 0,
+        (17..=32, _) => 1,
+        (33..=64, 0..=4096) => 2,
+        (33..=64, _) => 3,
+        (65..=128, 0..=4096) => 4,
+        (65..=256, _) => 5,
+        (_, 0..=64) => 5,
+        (_, 65..=96) => 6,
+        _ => 7,
     }
 }
 
@@ -289,9 +293,6 @@ fn arguments(product: &Product, splits: usize, partial: Place) -> Arg {
         int_field(usize::from(residual_bf16)),
         int_field(splits),
         field(residual.as_ref().map_or(Place::Null, |(place, _)| place.clone())),
-        null(),
-        null(),
-        null(),
         field(partial),
         field(Place::Counters),
     ]);

@@ -11,6 +11,8 @@ mod encode;
 mod rows;
 mod step;
 mod storage;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 
@@ -42,6 +44,8 @@ pub(crate) struct Target {
     pub(crate) precision: Precision,
     /// SMs of the partition.
     pub(crate) sms: u32,
+    /// Bytes of shared memory a block may ask for.
+    pub(crate) shared_max: usize,
 }
 
 /// Launches in order, and where what they touch lies in the arena.

@@ -364,7 +364,8 @@ fn backend() -> (Box<dyn Backend>, Receiver<()>) {
     });
     if let Some(ordinal) = device_asked() {
         let mut options = cuda::CudaOptions::new(ordinal, SLOTS as usize, clock, notify);
-        options.precision = cuda::Precision::F32;
+        let bf16 = std::env::var("VOXLANE_TEST_PRECISION").is_ok_and(|name| name == "bf16");
+        options.precision = if bf16 { cuda::Precision::Bf16 } else { cuda::Precision::F32 };
         options.poison = true;
         options.kernel_cache = std::env::var_os("VOXLANE_TEST_KERNELS").map(Into::into);
         let backend = cuda::CudaBackend::open(options).unwrap_or_else(|error| panic!("{error}"));

@@ -1,0 +1,231 @@
+use std::collections::BTreeSet;
+
+use device::program::{Activation, AttentionShape, ConvShape, ProgramBuilder, Rope, Snake};
+use device::{Dtype, PagedSpec, StateSpec, WeightForm, WeightId};
+
+use super::*;
+use crate::compile::SOURCES;
+
+const BF16: Target = Target { precision: Precision::Bf16, sms: 132, shared_max: 220 << 10 };
+const F32: Target = Target { precision: Precision::F32, ..BF16 };
+
+#[derive(Default)]
+struct Bench {
+    catalog: Catalog,
+}
+
+impl Bench {
+    fn weight(&mut self, form: WeightForm, shape: &[usize]) -> WeightId {
+        self.catalog.add_weight("w", form, shape, shape.iter().product()).expect("a good weight")
+    }
+
+    fn matrix(&mut self, out: usize, input: usize) -> WeightId {
+        self.weight(WeightForm::Matrix, &[out, input])
+    }
+
+    fn lower(&self, program: &Program, batch: usize, target: Target) -> Lowered {
+        program.check(&self.catalog).unwrap_or_else(|error| panic!("{error}"));
+        lower(program, &self.catalog, Shape { batch, tokens: 0 }, target)
+    }
+}
+
+fn kernels(lowered: &Lowered) -> Vec<&str> {
+    lowered.steps.iter().map(|step| step.kernel.as_ref()).collect()
+}
+
+fn linear(input: ValueId, weight: WeightId, out: ValueId) -> Op {
+    Op::Linear { input, weight, bias: None, activation: None, residual: None, out }
+}
+
+/// One decoder layer over paged attention, 64 wide.
+fn layer(bench: &mut Bench) -> Program {
+    let one = Rows::PerRow(1);
+    let pages = bench
+        .catalog
+        .add_paged(PagedSpec {
+            name: "p".to_owned(),
+            layers: 1,
+            kv_heads: 2,
+            head_dim: 32,
+            page_len: 16,
+            pages: 4,
+        })
+        .expect("a pool");
+    let norm = bench.weight(WeightForm::Vector, &[64]);
+    let [q_weight, k_weight, v_weight, o_weight] = [0; 4].map(|_| bench.matrix(64, 64));
+    let [gate, up, down] = [bench.matrix(128, 64), bench.matrix(128, 64), bench.matrix(64, 128)];
+    let mut builder = ProgramBuilder::new("layer");
+    let input = builder.input("input", Dtype::F32, one, 64);
+    let [positions, owner, page_table] =
+        ["positions", "owner", "page_table"].map(|name| builder.input(name, Dtype::I32, one, 1));
+    let mut value = |name: &str| builder.scratch(name, one, 64);
+    let [stream, normed, q, k, v, attended, branch] =
+        ["stream", "normed", "q", "k", "v", "attended", "branch"].map(&mut value);
+    let shape = AttentionShape {
+        heads: 2,
+        kv_heads: 2,
+        head_dim: 32,
+        rope: Some(Rope { theta: 10_000.0 }),
+        scale: 0.2,
+    };
+    builder.push(Op::Reshape { source: input, out: stream });
+    builder.push(Op::RmsNorm { input: stream, weight: norm, eps: 1e-6, out: normed });
+    for (weight, out) in [(q_weight, q), (k_weight, k), (v_weight, v)] {
+        builder.push(linear(normed, weight, out));
+    }
+    builder.push(Op::PagedAttention {
+        q,
+        k,
+        v,
+        q_norm: None,
+        k_norm: None,
+        norm_eps: 1e-6,
+        shape,
+        pages,
+        layer: 0,
+        positions,
+        owner,
+        page_table,
+        out: attended,
+    });
+    let residual = Some(stream);
+    builder.push(Op::Linear {
+        input: attended,
+        weight: o_weight,
+        bias: None,
+        activation: None,
+        residual,
+        out: stream,
+    });
+    builder.push(Op::RmsNorm { input: stream, weight: norm, eps: 1e-6, out: normed });
+    builder.push(Op::GatedMlp { input: normed, gate, up, down, out: branch });
+    builder.push(Op::AddScaled { target: stream, input: branch, scale: None });
+    builder.output(stream);
+    builder.finish()
+}
+
+#[test]
+fn a_decoder_layer_is_seven_launches() {
+    let mut bench = Bench::default();
+    let program = layer(&mut bench);
+    let lowered = bench.lower(&program, 8, BF16);
+    let product = "product_tensor_16x64";
+    let expected =
+        ["copy_ff", "rms_norm_fb", product, "attend_bb_1", product, "rms_norm_fb", product, product];
+    assert_eq!(kernels(&lowered), expected);
+    let f32 = bench.lower(&program, 8, F32);
+    assert_eq!(f32.steps.len(), lowered.steps.len());
+    assert!(kernels(&f32).iter().all(|kernel| !kernel.contains('b') || !kernel.ends_with("_fb")), "{f32:?}");
+}
+
+#[test]
+fn an_activation_keeps_a_layer_to_itself() {
+    let mut bench = Bench::default();
+    let [a, b] = [0; 2].map(|_| bench.matrix(64, 64));
+    let mut builder = ProgramBuilder::new("two");
+    let input = builder.input("input", Dtype::F32, Rows::PerRow(1), 64);
+    let [first, second] = ["first", "second"].map(|name| builder.scratch(name, Rows::PerRow(1), 64));
+    builder.push(linear(input, a, first));
+    builder.push(Op::Linear {
+        input,
+        weight: b,
+        bias: None,
+        activation: Some(Activation::Silu),
+        residual: None,
+        out: second,
+    });
+    builder.output(first);
+    builder.output(second);
+    assert_eq!(bench.lower(&builder.finish(), 1, F32).steps.len(), 2);
+}
+
+#[test]
+fn values_alive_together_never_overlap() {
+    let mut bench = Bench::default();
+    let program = layer(&mut bench);
+    for batch in [1, 3, 64] {
+        let lowered = bench.lower(&program, batch, BF16);
+        for (index, step) in lowered.steps.iter().enumerate() {
+            let mut seen: Vec<(usize, usize)> = Vec::new();
+            for place in step.places() {
+                let range = match place {
+                    Place::Value(id) => lowered.values[id.0 as usize].map(|at| (at, at + batch * 64 * 2)),
+                    Place::Temp(temp) => Some((lowered.temps[*temp], lowered.temps[*temp] + 2 * batch)),
+                    _ => None,
+                };
+                let Some(range) = range.filter(|range| !seen.contains(range)) else { continue };
+                let clear = seen.iter().all(|other| range.1 <= other.0 || other.1 <= range.0);
+                assert!(clear, "step {index} ({}) touches overlapping memory", step.kernel);
+                assert!(range.1 <= lowered.bytes, "step {index} reaches past the arena");
+                seen.push(range);
+            }
+        }
+    }
+}
+
+/// A residual unit as a published codec has it.
+fn unit(bench: &mut Bench, channels: usize) -> Program {
+    let wide = bench.weight(WeightForm::Conv, &[channels, channels, 7]);
+    let point = bench.weight(WeightForm::Conv, &[channels, channels, 1]);
+    let [alpha, beta] = [0; 2].map(|_| bench.weight(WeightForm::Vector, &[channels]));
+    let state = StateSpec { name: "s".to_owned(), width: 6 * channels, dtype: Dtype::F32 };
+    let state = bench.catalog.add_state(state).expect("a state");
+    let mut builder = ProgramBuilder::new("unit");
+    let rows = Rows::PerRow(200);
+    let input = builder.input("input", Dtype::F32, rows, channels);
+    let [slots, start, valid] =
+        ["slots", "start", "valid"].map(|name| builder.input(name, Dtype::I32, Rows::PerRow(1), 1));
+    let [mid, between, out] = ["mid", "between", "out"].map(|name| builder.scratch(name, rows, channels));
+    let mut conv = |input, weight, kernel, snake, residual, state, out| {
+        builder.push(Op::CausalConv {
+            input,
+            weight,
+            bias: None,
+            shape: ConvShape { kernel, stride: 1, dilation: 1 },
+            snake,
+            residual,
+            state,
+            slots,
+            start,
+            valid,
+            frames: 2,
+            out,
+        });
+    };
+    let snake = Some(Snake { alpha, beta });
+    conv(input, point, 1, None, None, None, mid);
+    conv(mid, wide, 7, snake, None, Some(state), between);
+    conv(between, point, 1, snake, Some(mid), None, out);
+    builder.output(out);
+    builder.finish()
+}
+
+#[test]
+fn wide_stages_of_a_codec_are_not_laid_out_first_where_a_block_holds_their_window() {
+    let mut bench = Bench::default();
+    let program = unit(&mut bench, 96);
+    let lowered = bench.lower(&program, 4, BF16);
+    let names = kernels(&lowered);
+    assert_eq!(names[2..], ["conv_window_96", "carry_bb", "conv_window_96"], "{names:?}");
+    let small = Target { shared_max: 48 << 10, ..BF16 };
+    assert!(!kernels(&bench.lower(&program, 4, small)).contains(&"conv_window_96"));
+    assert!(!kernels(&bench.lower(&program, 4, F32)).contains(&"conv_window_96"));
+}
+
+#[test]
+fn every_kernel_a_lowering_names_stands_in_the_kernels_text() {
+    let text: String = SOURCES.iter().map(|(_, text)| *text).collect();
+    let stems: BTreeSet<&str> =
+        ["copy", "rms_norm", "attend", "product_tensor", "product_plain", "carry", "conv_window"].into();
+    let mut bench = Bench::default();
+    let programs = [layer(&mut bench), unit(&mut bench, 192), unit(&mut bench, 24)];
+    for program in &programs {
+        for target in [BF16, F32] {
+            for kernel in kernels(&bench.lower(program, 2, target)) {
+                let stem = stems.iter().find(|stem| kernel.starts_with(**stem));
+                let stem = stem.unwrap_or_else(|| panic!("{kernel} is of no known family"));
+                assert!(text.contains(&format!("{stem}_")), "{kernel}");
+            }
+        }
+    }
+}
