@@ -22,6 +22,18 @@ pub(crate) fn open(
     embedded: Option<Embedded>,
     clock: Clock,
 ) -> Result<Arc<dyn EngineHandle>, String> {
+    runtime::open(options(config, embedded, clock)?).map_err(|error| error.to_string())
+}
+
+/// What the configuration asks the runtime to open.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn options(
+    config: &EngineConfig,
+    embedded: Option<Embedded>,
+    clock: Clock,
+) -> Result<OpenOptions, String> {
     let cores = cores(&config.device)?;
     let (source, name) = match (&config.model, embedded) {
         (Some(folder), _) => (ModelSource::Dir(folder.clone()), name_of(folder)),
@@ -30,13 +42,12 @@ pub(crate) fn open(
             return Err("this binary holds no model; name a checkpoint's folder with --model".to_owned());
         }
     };
-    let options = OpenOptions {
+    Ok(OpenOptions {
         contexts_max: config.contexts_max,
         cores,
         bench: config.bench,
         ..OpenOptions::new(source, name, clock.origin())
-    };
-    runtime::open(options).map_err(|error| error.to_string())
+    })
 }
 
 /// The wire name of a checkpoint in `folder`: `tts-` and the folder's own name in lower case.

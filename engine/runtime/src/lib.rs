@@ -15,6 +15,7 @@ mod launching;
 mod mailbox;
 mod message;
 mod output;
+mod profile;
 mod shared;
 mod voices;
 mod warm;
@@ -25,6 +26,7 @@ use std::time::Instant;
 use contract::{EngineHandle, Span};
 
 pub use models::{Inspection, ModelSource, Part};
+pub use profile::{Measured, MeasuredSharing, MeasuredStage};
 pub use sched::SchedConfig;
 
 /// What to open, and how.
@@ -86,6 +88,15 @@ pub enum OpenError {
 /// [`OpenError`], naming the file, tensor, key or setting at fault.
 pub fn open(options: OpenOptions) -> Result<Arc<dyn EngineHandle>, OpenError> {
     Ok(Arc::new(handle::Engine::open(options)?))
+}
+
+/// Loads and places as [`open`] does, then measures every stage in the executables that would serve, by
+/// rows, length and partition, and what lanes cost each other. Blocks for some ten seconds.
+///
+/// # Errors
+/// As [`open`].
+pub fn profile(options: OpenOptions) -> Result<Measured, OpenError> {
+    profile::measure(options)
 }
 
 /// Reads what a checkpoint holds and needs, without loading its weights.

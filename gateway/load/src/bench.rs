@@ -41,7 +41,7 @@ pub async fn run(
 ) -> Run {
     let mut report = Report {
         workload: settings.workload.name.clone(),
-        seeds: settings.seeds,
+        seeds: settings.seeds.len() as u32,
         host: crate::clock::host(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()

@@ -50,7 +50,7 @@ pub(super) fn run(flags: &SimulateFlags) -> Result<(), CommandError> {
         &variants,
         &workload,
         &moods,
-        measure.seeds,
+        measure.seeds(),
         measure.rates()?,
         measure.window,
         &|line| eprintln!("{line}"),
@@ -112,7 +112,10 @@ pub(super) fn plan(flags: &PlanFlags) -> Result<(), CommandError> {
     let profile = ProfileFile::load(&flags.profile).map_err(|error| usage(&error))?;
     let workload = Workload::load(&flags.workload).map_err(|error| usage(&error))?;
     let layouts = load::sim::plan::rank(&profile, flags.devices, &workload).map_err(|error| usage(&error))?;
-    println!("{:>8} {:>8} {:>5} {:>9} {:>11}  limit", "combined", "backbone", "codec", "contexts", "requests/s");
+    println!(
+        "{:>8} {:>8} {:>5} {:>9} {:>11}  limit",
+        "combined", "backbone", "codec", "contexts", "requests/s"
+    );
     for layout in layouts.iter().take(PRINTED) {
         println!(
             "{:>8} {:>8} {:>5} {:>9} {:>11}  {}{}",

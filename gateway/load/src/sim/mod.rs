@@ -11,6 +11,7 @@ pub mod variant;
 mod world;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use contract::Span;
 
@@ -44,12 +45,12 @@ pub fn offer(
     variant: &Variant,
     workload: &Workload,
     moods: &Moods,
-    seeds: u32,
+    seeds: Range<u32>,
     offer: Offer,
 ) -> Result<(Rate, Decided), ProfileError> {
     let mut outcomes = Vec::new();
     let mut decided = Decided::default();
-    for seed in 0..seeds.max(1) {
+    for seed in seeds.clone() {
         let (made, of_seed) = one_window(profile, variant, workload, moods, u64::from(seed), offer)?;
         outcomes.extend(made);
         for (reason, count) in of_seed.reasons {
@@ -57,7 +58,11 @@ pub fn offer(
         }
         decided.counters = of_seed.counters;
     }
-    Ok((Rate::of(offer.rate, offer.window, seeds, &outcomes), decided))
+    Ok((Rate::of(offer.rate, offer.window, count(&seeds), &outcomes), decided))
+}
+
+fn count(seeds: &Range<u32>) -> u32 {
+    u32::try_from(seeds.len()).unwrap_or(u32::MAX)
 }
 
 /// One seed's window.
@@ -89,14 +94,14 @@ pub fn run(
     variants: &[Variant],
     workload: &Workload,
     moods: &Moods,
-    seeds: u32,
+    seeds: Range<u32>,
     rates: Rates,
     window: Span,
     progress: &dyn Fn(String),
 ) -> Result<(Report, BTreeMap<String, Vec<(f64, Decided)>>), ProfileError> {
     let mut report = Report {
         workload: workload.name.clone(),
-        seeds,
+        seeds: count(&seeds),
         host: crate::report::Host { cores: profile.parts.whole, cpu: profile.device.clone() },
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()
@@ -114,7 +119,7 @@ pub fn run(
         let mut measured = Vec::new();
         let mut decisions = Vec::new();
         while let Some(next) = chooser.offer() {
-            let (rate, decided) = offer(profile, variant, workload, moods, seeds, next)?;
+            let (rate, decided) = offer(profile, variant, workload, moods, seeds.clone(), next)?;
             progress(crate::bench::line(&variant.name, &rate));
             chooser.taken(&rate);
             if next.reported {

@@ -30,7 +30,7 @@ fn simulated(profile: &ProfileFile, variant: &str, rate: f64, moods: &[&str], se
     let variant = Variant::parse(variant).expect("valid");
     let moods = Moods::parse(moods).expect("valid");
     let window = Offer { rate, window: Span::from_millis(30_000), reported: true };
-    offer(profile, &variant, &workload, &moods, seeds, window).expect("it runs").0
+    offer(profile, &variant, &workload, &moods, 0..seeds, window).expect("it runs").0
 }
 
 #[test]
@@ -100,11 +100,11 @@ fn a_search_finds_the_same_capacity_as_a_sweep() {
         let variants = [Variant::plain("a")];
         let window = Span::from_millis(60_000);
         let run =
-            load::sim::run(&small(), &variants, &workload, &Moods::default(), 2, rates, window, &|_| {});
+            load::sim::run(&small(), &variants, &workload, &Moods::default(), 0..4, rates, window, &|_| {});
         run.expect("it runs").0.targets[0].capacity["90"]
     };
     let (searched, swept) = (capacity("0.5:12", true), capacity("3:0.5:12", false));
-    assert!((searched - swept).abs() <= 0.15 * swept, "{searched} against {swept}");
+    assert!((searched - swept).abs() <= 0.2 * swept, "{searched} against {swept}");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn the_published_profile_carries_what_was_published() {
     assert!(!profile.guesses.is_empty(), "what was not published is marked");
     let workload = Workload::load("libritts").expect("built in");
     let window = Offer { rate: 46.0, window: Span::from_millis(6_000), reported: true };
-    let run = offer(&profile, &Variant::plain("a"), &workload, &Moods::default(), 1, window);
+    let run = offer(&profile, &Variant::plain("a"), &workload, &Moods::default(), 0..1, window);
     let near = run.expect("it runs").0;
     assert!(near.attained() >= 0.9, "{near:?}");
 }
