@@ -18,7 +18,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("VOXLANE_BINARY", str(ROOT / "target/release/voxlane"))
 # What every run has in common, by profile: seconds of a window, seeds, seeds of the paired comparison.
-SHAPES = {"h100-published": (20, 1, 10)}
+SHAPES = {"h100-published": (12, 1, 10)}
 SHAPE = (60, 3, 10)
 MIXES = {
     "steady": [],
@@ -154,8 +154,12 @@ def answers(profile):
 def main():
     profiles = sys.argv[1:] or ["h100-published", "config/profiles/tiny-2-cores.json"]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
-    page = {"command": "python3 tests/bench/simulate.py", "commit": commit, "answers": [answers(profile) for profile in profiles]}
-    (ROOT / "docs/simulated.json").write_text(json.dumps(page, indent=1) + "\n")
+    page = ROOT / "docs/simulated.json"
+    for profile in profiles:
+        answer = {"commit": commit, **answers(profile)}
+        kept = json.loads(page.read_text())["answers"] if page.exists() else []
+        kept = [other for other in kept if other["profile"] != answer["profile"]] + [answer]
+        page.write_text(json.dumps({"command": "python3 tests/bench/simulate.py", "answers": kept}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ async fn every_mood_is_served_and_every_frame_is_heard() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_adapter_of_ours_hears_the_same_sound() {
     let server = start("").await;
-    let mut audio = Vec::new();
+    let mut audio: Vec<f64> = Vec::new();
     for adapter in ["native", "native+pcm", "native+ids=100", "speech", "speech+wav"] {
         let run = bench(&server, adapter, "", &[], false).await;
         assert_eq!(run.error, None, "{adapter}");
@@ -57,7 +57,7 @@ async fn every_adapter_of_ours_hears_the_same_sound() {
         assert_eq!(rate.completed, rate.offered, "{adapter}: {rate:?}");
         audio.push(rate.audio_s_per_s);
     }
-    assert!(audio.iter().all(|audio| (audio - audio[0]).abs() < 0.01), "{audio:?}");
+    assert!(audio.iter().all(|one| (one - audio[0]).abs() < 0.01), "{audio:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
