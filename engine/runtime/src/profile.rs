@@ -123,7 +123,10 @@ struct Bench<'a> {
     pages: u32,
 }
 
-impl Bench<'_> {
+/// Makes one launch more of a kind.
+type Launching<'a> = dyn Fn(&mut Bench<'a>) -> Result<Launch, OpenError>;
+
+impl<'a> Bench<'a> {
     /// A prompt with the text said so many times.
     fn prompt(&self, times: usize) -> Result<Prompt, OpenError> {
         let ids = self.ids.repeat(times);
@@ -192,9 +195,10 @@ impl Bench<'_> {
             });
         }
         let steady = self.warming.facts.codec_lengths.last().copied().unwrap_or(1);
-        let decode = |bench: &mut Self| bench.decode_launch(rows, POSITIONS[0]);
-        let codec = |bench: &mut Self| bench.codec_launch(Partition::Background, rows..2 * rows, steady);
-        let urgent = |bench: &mut Self| bench.codec_launch(Partition::Whole, 2 * rows..2 * rows + 1, steady);
+        let decode = move |bench: &mut Self| bench.decode_launch(rows, POSITIONS[0]);
+        let codec = move |bench: &mut Self| bench.codec_launch(Partition::Background, rows..2 * rows, steady);
+        let urgent =
+            move |bench: &mut Self| bench.codec_launch(Partition::Whole, 2 * rows..2 * rows + 1, steady);
         let alone = [self.quickest(decode)?, self.quickest(codec)?, self.quickest(urgent)?];
         let beside = [
             self.beside(decode, &[&codec])?,
@@ -245,7 +249,7 @@ impl Bench<'_> {
     fn beside(
         &mut self,
         launch: impl Fn(&mut Self) -> Result<Launch, OpenError>,
-        others: &[&dyn Fn(&mut Self) -> Result<Launch, OpenError>],
+        others: &[&Launching<'a>],
     ) -> Result<u32, OpenError> {
         let mut least = u32::MAX;
         let mut running: Vec<Option<LaunchId>> = vec![None; others.len()];
@@ -273,7 +277,7 @@ impl Bench<'_> {
 
     fn refill(
         &mut self,
-        others: &[&dyn Fn(&mut Self) -> Result<Launch, OpenError>],
+        others: &[&Launching<'a>],
         running: &mut [Option<LaunchId>],
     ) -> Result<(), OpenError> {
         for (other, running) in others.iter().zip(running) {

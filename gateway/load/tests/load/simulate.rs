@@ -4,7 +4,7 @@ use contract::Span;
 use load::mood::Moods;
 use load::rates::{Offer, Rates};
 use load::report::Rate;
-use load::sim::{ProfileError, ProfileFile, Variant, VariantError, offer, plan};
+use load::sim::{ProfileError, ProfileFile, Scene, Variant, VariantError, offer, plan};
 use load::workload::Workload;
 
 /// A small processor: a step of 4 ms and 2 ms a row, as a CPU has.
@@ -30,7 +30,8 @@ fn simulated(profile: &ProfileFile, variant: &str, rate: f64, moods: &[&str], se
     let variant = Variant::parse(variant).expect("valid");
     let moods = Moods::parse(moods).expect("valid");
     let window = Offer { rate, window: Span::from_millis(30_000), reported: true };
-    offer(profile, &variant, &workload, &moods, 0..seeds, window).expect("it runs").0
+    let scene = Scene { profile, workload: &workload, moods: &moods, seeds: 0..seeds };
+    offer(&scene, &variant, window).expect("it runs").0
 }
 
 #[test]
@@ -99,9 +100,10 @@ fn a_search_finds_the_same_capacity_as_a_sweep() {
         let rates = if search { Rates::search(rates) } else { Rates::sweep(rates) }.expect("valid");
         let variants = [Variant::plain("a")];
         let window = Span::from_millis(60_000);
-        let run =
-            load::sim::run(&small(), &variants, &workload, &Moods::default(), 0..4, rates, window, &|_| {});
-        run.expect("it runs").0.targets[0].capacity["90"]
+        let (profile, moods) = (small(), Moods::default());
+        let scene = Scene { profile: &profile, workload: &workload, moods: &moods, seeds: 0..4 };
+        let run = load::sim::run(&scene, &variants, rates, window, &|_| {});
+        run.expect("it runs").report.targets[0].capacity["90"]
     };
     let (searched, swept) = (capacity("0.5:12", true), capacity("3:0.5:12", false));
     assert!((searched - swept).abs() <= 0.2 * swept, "{searched} against {swept}");
@@ -113,7 +115,9 @@ fn the_published_profile_carries_what_was_published() {
     assert!(!profile.guesses.is_empty(), "what was not published is marked");
     let workload = Workload::load("libritts").expect("built in");
     let window = Offer { rate: 46.0, window: Span::from_millis(6_000), reported: true };
-    let run = offer(&profile, &Variant::plain("a"), &workload, &Moods::default(), 0..1, window);
+    let moods = Moods::default();
+    let scene = Scene { profile: &profile, workload: &workload, moods: &moods, seeds: 0..1 };
+    let run = offer(&scene, &Variant::plain("a"), window);
     let near = run.expect("it runs").0;
     assert!(near.attained() >= 0.9, "{near:?}");
 }
