@@ -18,7 +18,7 @@ const SMALL: &str = r#"{
         {"stage": "codec", "partition": "background", "rows": [1, 8], "lengths": [2, 10], "micros": [6000, 24000, 48000, 192000]},
         {"stage": "codec", "partition": "whole", "rows": [1, 8], "lengths": [2, 10], "micros": [3500, 13000, 28000, 104000]}
     ],
-    "limits": {"background_batch": 1}
+    "limits": {"background_batch": 1, "slots": 64, "pages": 2048}
 }"#;
 
 fn small() -> ProfileFile {
@@ -83,6 +83,23 @@ fn overload_is_shed_rather_than_stalled() {
     assert!(rate.refused() > 0.1, "{rate:?}");
     assert!(rate.no_stall > 0.99, "{rate:?}");
     assert!(rate.goodput > 2.4, "as much as at capacity: {rate:?}");
+}
+
+/// The published engine falls to a third of its goodput past capacity. With an early limit ours does not:
+/// what docs/performance.md says of it is held here.
+#[test]
+fn with_an_early_limit_goodput_stays_and_those_let_in_are_heard_in_time() {
+    let early = "a:first_audio_limit_ms=150";
+    // Capacity of the small processor is 3.3 requests a second.
+    let below = simulated(&small(), early, 0.9 * 3.3, &[], 3);
+    let at = simulated(&small(), early, 3.3, &[], 3);
+    let past = simulated(&small(), early, 1.3 * 3.3, &[], 3);
+    // Each prediction counts the whole of a deferral that seldom lasts: a few are refused too early.
+    assert!(below.refused() <= 0.04 && below.attained() >= 0.96, "{below:?}");
+    assert!(past.goodput >= 0.95 * at.goodput, "{} after {}", past.goodput, at.goodput);
+    assert!(past.ttfa_ms.p99.is_some_and(|p99| p99 <= 200.0), "{past:?}");
+    let collapsed = simulated(&small(), "a:first_audio_limit_ms=2000", 1.3 * 3.3, &[], 3);
+    assert!(collapsed.goodput < past.goodput, "{} against {}", collapsed.goodput, past.goodput);
 }
 
 #[test]
