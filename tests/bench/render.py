@@ -11,6 +11,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE, DATA, SIMULATED = ROOT / "docs/performance.md", ROOT / "docs/performance.json", ROOT / "docs/simulated.json"
 BEGIN, END = "<!-- figures: made by tests/bench/render.py -->", "<!-- end of figures -->"
+VALIDATION = ROOT / "docs/validation.json"
+VAL_BEGIN, VAL_END = "<!-- validation: made by tests/bench/render.py -->", "<!-- end of validation -->"
 SIM_BEGIN, SIM_END = "<!-- simulated: made by tests/bench/render.py -->", "<!-- end of simulated -->"
 
 
@@ -66,6 +68,26 @@ def settings(answer: dict) -> list[str]:
     return grid(["setting", "value", "of capacity", "TTFA p50, ms", "p99, ms", "no stall", "attained", "late chunks"], rows)
 
 
+def validation(data: dict) -> str:
+    capacity, each = data["capacity"], data["capacity_each"]
+    lines = [
+        f"`{data['command']}`, {data['date']}, at commit {data['commit']} on {data['machine']}. Capacity at 90% ({data['how']}): measured "
+        f"{', '.join(map(str, each['measured']))}, median {capacity['measured']} requests/s; predicted with profile `{data['profile']}` "
+        f"{capacity['predicted']}: {100 * data['off']:+.1f}% (goal: within {100 * data['goal']:.0f}%, {'met' if data['met'] else '**missed**'}).",
+        "",
+    ]
+    columns = [*data["measured"], *data["predicted"]]
+    rows = []
+    for rate in sorted({rate["rate"] for target in columns for rate in target["rates"]}):
+        cells = []
+        for target in columns:
+            found = next((row for row in target["rates"] if row["rate"] == rate), None)
+            cells.append("-" if found is None else f"{percent(found['attainment']['200'])}, {ms(found['ttfa_ms']['p50'])}, {ms(found['ttfa_ms']['p99'])}")
+        rows.append([str(rate), *cells])
+    head = ["rate/s", *(f"{kind} {n + 1}" for kind in ("measured", "predicted") for n in range(len(data[kind])))]
+    return "\n".join([*lines, *grid(head, rows), "(attained, TTFA p50 and p99 in ms)"])
+
+
 def simulated(data: dict) -> str:
     lines = []
     for answer in data["answers"]:
@@ -99,6 +121,7 @@ def replaced(page: str, begin: str, end: str, text: str) -> str:
 def main() -> int:
     page = PAGE.read_text()
     made = replaced(page, BEGIN, END, table(json.loads(DATA.read_text())))
+    made = replaced(made, VAL_BEGIN, VAL_END, validation(json.loads(VALIDATION.read_text())))
     made = replaced(made, SIM_BEGIN, SIM_END, simulated(json.loads(SIMULATED.read_text())))
     if "--check" in sys.argv:
         if made != page:
