@@ -6,7 +6,7 @@ NVRTC := $(TOOLS)/nvrtc/nvidia/cu13/lib
 export PATH := $(TOOLS)/cmake/data/bin:$(PATH)
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run build test rust-test device-test stages browser-test client-test wer bench parity sim fmt lint clean-tools
+.PHONY: help run build test rust-test device-test stages browser-test client-test wer bench parity sim validate fmt lint clean-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -49,6 +49,13 @@ wer: build ## 40 sentences in each layout judged by Whisper base
 
 bench: build ## measure the figures of docs/performance.md, write JSON, regenerate its tables
 	bash tests/bench/run.sh
+
+sim: build ## answer the questions of docs/performance.md by simulation, regenerate its tables
+	VOXLANE_BINARY=target/release/voxlane python3 tests/bench/simulate.py
+	python3 tests/bench/render.py
+
+validate: build ## compare simulated with measured capacity on this machine, which must be idle
+	VOXLANE_BINARY=target/release/voxlane python3 tests/bench/validate.py
 
 parity: $(TOOLS)/cmake.ok ## make the larger parity cases with the reference package and compare
 	bash tests/parity/run.sh

@@ -24,6 +24,33 @@ pub(crate) fn open(
     embedded: Option<Embedded>,
     clock: Clock,
 ) -> Result<Arc<dyn EngineHandle>, String> {
+    let options = options(config, embedded, clock)?;
+    let chosen = read_device(&config.device)? != DeviceName::Auto;
+    match runtime::open(options.clone()) {
+        Err(error) if !chosen && matches!(options.device, DeviceChoice::Cuda { .. }) => {
+            tracing::warn!(%error, "the GPU cannot be used; going on with the CPU");
+            let device = DeviceChoice::Cpu { cores: None };
+            runtime::open(OpenOptions { device, ..options }).map_err(|error| error.to_string())
+        }
+        opened => opened.map_err(|error| error.to_string()),
+    }
+}
+
+/// What the configuration asks the runtime to open.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn options(
+    config: &EngineConfig,
+    embedded: Option<Embedded>,
+    clock: Clock,
+) -> Result<OpenOptions, String> {
+    let device = match read_device(&config.device)? {
+        DeviceName::Cpu(cores) => DeviceChoice::Cpu { cores },
+        DeviceName::Cuda(ordinal) => cuda(config, ordinal)?,
+        DeviceName::Auto if runtime::has_cuda_driver() => cuda(config, 0)?,
+        DeviceName::Auto => DeviceChoice::Cpu { cores: None },
+    };
     let (source, name) = match (&config.random_weights, &config.model, embedded) {
         (Some(shape), ..) => (random(shape)?, format!("tts-{shape}")),
         (None, Some(folder), _) => (ModelSource::Dir(folder.clone()), name_of(folder)),
@@ -32,26 +59,12 @@ pub(crate) fn open(
             return Err("this binary holds no model; name a checkpoint's folder with --model".to_owned());
         }
     };
-    let options = OpenOptions {
+    Ok(OpenOptions {
         contexts_max: config.contexts_max,
+        device,
         bench: config.bench,
         ..OpenOptions::new(source, name, clock.origin())
-    };
-    let open =
-        |device| runtime::open(OpenOptions { device, ..options.clone() }).map_err(|error| error.to_string());
-    match read_device(&config.device)? {
-        DeviceName::Cpu(cores) => open(DeviceChoice::Cpu { cores }),
-        DeviceName::Cuda(ordinal) => open(cuda(config, ordinal)?),
-        DeviceName::Auto => {
-            if runtime::has_cuda_driver() {
-                match open(cuda(config, 0)?) {
-                    Ok(engine) => return Ok(engine),
-                    Err(error) => tracing::warn!(error, "the GPU cannot be used; going on with the CPU"),
-                }
-            }
-            open(DeviceChoice::Cpu { cores: None })
-        }
-    }
+    })
 }
 
 /// A published shape: its configs, the embedded model's tokenizer, weights from a seed.

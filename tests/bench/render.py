@@ -9,8 +9,11 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE, DATA = ROOT / "docs/performance.md", ROOT / "docs/performance.json"
+PAGE, DATA, SIMULATED = ROOT / "docs/performance.md", ROOT / "docs/performance.json", ROOT / "docs/simulated.json"
 BEGIN, END = "<!-- figures: made by tests/bench/render.py -->", "<!-- end of figures -->"
+VALIDATION = ROOT / "docs/validation.json"
+VAL_BEGIN, VAL_END = "<!-- validation: made by tests/bench/render.py -->", "<!-- end of validation -->"
+SIM_BEGIN, SIM_END = "<!-- simulated: made by tests/bench/render.py -->", "<!-- end of simulated -->"
 
 
 def table(data: dict) -> str:
@@ -30,11 +33,96 @@ def table(data: dict) -> str:
     return "\n".join(lines)
 
 
+def percent(part: float) -> str:
+    return f"{100 * part:.1f}%"
+
+
+def ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def grid(head: list[str], rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def past_capacity(answer: dict) -> list[str]:
+    rows = [[row["policy"], f"{row['part']:.1f}", f"{row['goodput']:.2f}", percent(row["of_peak"]), ms(row["ttfa_p99_ms"]), percent(row["refused"]),
+             percent(row["no_stall"])] for row in sorted(answer["past_capacity"], key=lambda row: row["policy"])]
+    return grid(["admission", "of capacity", "goodput/s", "of its peak", "TTFA p99 of those let in, ms", "refused", "no stall"], rows)
+
+
+def reports(answer: dict) -> list[str]:
+    rows = []
+    for row in answer["reports"]:
+        (attained, a), (stall, s) = row["attained_difference"], row["stall_ms_difference"]
+        on, off = row["decisions"]["on"], row["decisions"]["off"]
+        sure = "yes" if abs(attained) > a or abs(stall) > s else "no"
+        rows.append([row["mix"], f"{row['part']:.2f}", f"{100 * attained:+.2f} ± {100 * a:.2f}", f"{stall:+.1f} ± {s:.1f}", sure,
+                     f"{on['chunks_late']} / {off['chunks_late']}", f"{on['urgent_launches']} / {off['urgent_launches']}"])
+    return grid(["listeners", "of capacity", "attained, points", "stall a request, ms", "beyond chance", "late chunks on / off", "urgent launches on / off"], rows)
+
+
+def settings(answer: dict) -> list[str]:
+    rows = [[row["setting"], row["value"], f"{row['part']:.1f}", ms(row["ttfa_p50_ms"]), ms(row["ttfa_p99_ms"]), percent(row["no_stall"]),
+             percent(row["attained"]), str(row["chunks_late"])] for row in sorted(answer["settings"], key=lambda row: (row["setting"], row["part"]))]
+    return grid(["setting", "value", "of capacity", "TTFA p50, ms", "p99, ms", "no stall", "attained", "late chunks"], rows)
+
+
+def validation(data: dict) -> str:
+    capacity, each = data["capacity"], data["capacity_each"]
+    lines = [
+        f"`{data['command']}`, {data['date']}, at commit {data['commit']} on {data['machine']}. Capacity at 90% ({data['how']}): measured "
+        f"{', '.join(map(str, each['measured']))}, median {capacity['measured']} requests/s; predicted with profile `{data['profile']}` "
+        f"{capacity['predicted']}: {100 * data['off']:+.1f}% (goal: within {100 * data['goal']:.0f}%, {'met' if data['met'] else '**missed**'}).",
+        "",
+    ]
+    columns = [*data["measured"], *data["predicted"]]
+    rows = []
+    for rate in sorted({rate["rate"] for target in columns for rate in target["rates"]}):
+        cells = []
+        for target in columns:
+            found = next((row for row in target["rates"] if row["rate"] == rate), None)
+            cells.append("-" if found is None else f"{percent(found['attainment']['200'])}, {ms(found['ttfa_ms']['p50'])}, {ms(found['ttfa_ms']['p99'])}")
+        rows.append([str(rate), *cells])
+    head = ["rate/s", *(f"{kind} {n + 1}" for kind in ("measured", "predicted") for n in range(len(data[kind])))]
+    return "\n".join([*lines, *grid(head, rows), "(attained, TTFA p50 and p99 in ms)"])
+
+
+def simulated(data: dict) -> str:
+    lines = []
+    for answer in data["answers"]:
+        capacity = answer["capacity"]
+        lines += [
+            f"### Profile `{answer['profile']}`",
+            "",
+            f"`{data['command']}` at commit {answer['commit']}: LibriTTS-like requests, windows of {answer['window_s']} s, {answer['seeds']} seeds a rate, "
+            f"{answer['pairs']} pairs where two systems are compared; {answer['times_faster_than_real_time']} times faster than real time. "
+            f"Capacity {capacity['90']} requests/s at 90%, {capacity['99']} at 99%.",
+            "",
+            "Past capacity:",
+            "",
+            *past_capacity(answer),
+            "Reports on against off (difference, 95% interval; listeners' moods as `bench --mood`):",
+            "",
+            *reports(answer),
+            "One setting at a time:",
+            "",
+            *settings(answer),
+        ]
+    return "\n".join(lines).rstrip()
+
+
+def replaced(page: str, begin: str, end: str, text: str) -> str:
+    before, rest = page.split(begin)
+    _, after = rest.split(end)
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
 def main() -> int:
     page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    made = f"{before}{BEGIN}\n{table(json.loads(DATA.read_text()))}\n{END}{after}"
+    made = replaced(page, BEGIN, END, table(json.loads(DATA.read_text())))
+    made = replaced(made, VAL_BEGIN, VAL_END, validation(json.loads(VALIDATION.read_text())))
+    made = replaced(made, SIM_BEGIN, SIM_END, simulated(json.loads(SIMULATED.read_text())))
     if "--check" in sys.argv:
         if made != page:
             print("docs/performance.md is not what docs/performance.json says: run python3 tests/bench/render.py")

@@ -15,6 +15,7 @@ mod launching;
 mod mailbox;
 mod message;
 mod output;
+mod profile;
 mod shared;
 mod voices;
 mod warm;
@@ -27,6 +28,7 @@ use contract::{EngineHandle, Span};
 
 pub use cuda::{Precision, is_present as has_cuda_driver};
 pub use models::{Inspection, ModelSource, Part};
+pub use profile::{Measured, MeasuredSharing, MeasuredStage};
 pub use sched::SchedConfig;
 
 /// The processor an engine runs on.
@@ -96,6 +98,15 @@ pub enum OpenError {
 /// [`OpenError`], naming the file, tensor, key or setting at fault.
 pub fn open(options: OpenOptions) -> Result<Arc<dyn EngineHandle>, OpenError> {
     Ok(Arc::new(handle::Engine::open(options)?))
+}
+
+/// Loads and places as [`open`] does, then measures every stage in the executables that would serve, by
+/// rows, length and partition, and what lanes cost each other. Blocks for some ten seconds.
+///
+/// # Errors
+/// As [`open`].
+pub fn profile(options: OpenOptions) -> Result<Measured, OpenError> {
+    profile::measure(options)
 }
 
 /// Reads what a checkpoint holds and needs, without loading its weights.

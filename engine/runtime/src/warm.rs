@@ -29,7 +29,7 @@ use crate::voices::VoiceCache;
 use crate::{DeviceChoice, OpenError, OpenOptions};
 
 /// Key/value positions of a page.
-const PAGE_POSITIONS: u32 = 64;
+pub(crate) const PAGE_POSITIONS: u32 = 64;
 /// Pages in the pool for each context: a prompt of 100 positions and half a minute of speech.
 const PAGES_PER_CONTEXT: u32 = 8;
 /// Positions one segment may take.
@@ -59,7 +59,7 @@ const OPEN_PER_RUNNING: u32 = 8;
 /// Position at which a decode step is measured: a short prompt and half of an average utterance.
 const MEASURED_POSITION: u32 = 100;
 /// A launch that takes longer than this while warming up will not come back.
-const LAUNCH_LIMIT: Span = Span::from_millis(30_000);
+pub(crate) const LAUNCH_LIMIT: Span = Span::from_millis(30_000);
 
 /// Loads, places, builds, encodes the model's own voices and measures.
 pub(crate) fn open(
@@ -68,6 +68,50 @@ pub(crate) fn open(
     clock: Clock,
     shared: &Arc<Shared>,
 ) -> Result<(DeviceEngine, EngineInfo, usize), OpenError> {
+    let voice_cache_bytes = options.voice_cache_bytes;
+    let Prepared { mut warming, text, info, voices, config, .. } = prepare(options, model, clock, shared)?;
+    let priming_slot = warming.priming_slot;
+    let cache = warming.encode_voices(text.as_ref(), &info, voices, voice_cache_bytes)?;
+    let profile = warming.profile(text.as_ref(), &info, cache.1.as_deref(), config.slots)?;
+    let sched = Sched::new(config.clone(), profile)?;
+    let Warming { backend, model, executables, facts, .. } = warming;
+    let engine = DeviceEngine {
+        clock,
+        shared: shared.clone(),
+        backend,
+        model,
+        text,
+        facts,
+        sched,
+        executables,
+        contexts: BTreeMap::new(),
+        voices: cache.0,
+        flights: Flights::default(),
+        encoding: None,
+        priming_slot,
+        encode_hits: 0,
+    };
+    Ok((engine, info, config.open_max as usize))
+}
+
+/// A model on its device, ready to be warmed up or measured.
+pub(crate) struct Prepared<'a> {
+    pub(crate) warming: Warming<'a>,
+    pub(crate) text: Arc<dyn TextLogic>,
+    pub(crate) info: EngineInfo,
+    /// The model's own voices.
+    pub(crate) voices: Vec<VoiceChoice>,
+    pub(crate) config: SchedConfig,
+    pub(crate) capacity: Capacity,
+}
+
+/// Places the model and builds the executables that will serve.
+pub(crate) fn prepare(
+    options: OpenOptions,
+    model: Box<dyn Model>,
+    clock: Clock,
+    shared: &Arc<Shared>,
+) -> Result<Prepared<'_>, OpenError> {
     let facts = model.facts().clone();
     let text = model.text();
     let mut batches = Batches::of(&options.device);
@@ -105,38 +149,18 @@ pub(crate) fn open(
         codec: batches.codec,
     };
     let executables = Executables::build(backend.as_mut(), placed.as_ref(), &facts.codec_lengths, buckets)?;
-    let mut warming = Warming {
+    let warming = Warming {
         clock,
         shared,
         backend,
         model: placed,
         executables,
-        facts: facts.clone(),
+        facts,
         priming_slot,
         codec_rows: batches.codec,
         next: 0,
     };
-    let cache = warming.encode_voices(text.as_ref(), &info, voices, options.voice_cache_bytes)?;
-    let profile = warming.profile(text.as_ref(), &info, cache.1.as_deref(), config.slots)?;
-    let sched = Sched::new(config.clone(), profile)?;
-    let Warming { backend, model, executables, .. } = warming;
-    let engine = DeviceEngine {
-        clock,
-        shared: shared.clone(),
-        backend,
-        model,
-        text,
-        facts,
-        sched,
-        executables,
-        contexts: BTreeMap::new(),
-        voices: cache.0,
-        flights: Flights::default(),
-        encoding: None,
-        priming_slot,
-        encode_hits: 0,
-    };
-    Ok((engine, info, config.open_max as usize))
+    Ok(Prepared { warming, text, info, voices, config, capacity })
 }
 
 fn open_backend(
@@ -169,22 +193,23 @@ fn open_backend(
     })
 }
 
-struct Warming<'a> {
-    clock: Clock,
-    shared: &'a Arc<Shared>,
-    backend: Box<dyn Backend>,
-    model: Box<dyn PlacedModel>,
-    executables: Executables,
-    facts: StageFacts,
-    priming_slot: u32,
-    codec_rows: u32,
-    next: u64,
+pub(crate) struct Warming<'a> {
+    pub(crate) clock: Clock,
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) model: Box<dyn PlacedModel>,
+    pub(crate) executables: Executables,
+    pub(crate) facts: StageFacts,
+    pub(crate) priming_slot: u32,
+    /// Most chunks of one codec launch.
+    pub(crate) codec_rows: u32,
+    pub(crate) next: u64,
 }
 
 impl Warming<'_> {
     /// Encodes the voices the model brings, so that naming one never waits for an encode. Gives the
     /// cache and the first voice's features.
-    fn encode_voices(
+    pub(crate) fn encode_voices(
         &mut self,
         text: &dyn TextLogic,
         info: &EngineInfo,
@@ -368,7 +393,12 @@ impl Warming<'_> {
         Ok(took.max(1))
     }
 
-    fn built(&self, stage: Stage, length: u32, partition: Partition) -> Result<ExecutableId, OpenError> {
+    pub(crate) fn built(
+        &self,
+        stage: Stage,
+        length: u32,
+        partition: Partition,
+    ) -> Result<ExecutableId, OpenError> {
         let missing =
             || OpenError::Warming(EngineError::Internal { what: format!("no {} executable", stage.name()) });
         self.executables.find(stage, length, partition).ok_or_else(missing)
@@ -404,7 +434,7 @@ fn self_inputs<F: FnOnce(&dyn PlacedModel) -> StageInputs>(make: F) -> F {
     make
 }
 
-fn warm_request(info: &EngineInfo, voice: VoiceChoice) -> OpenContext {
+pub(crate) fn warm_request(info: &EngineInfo, voice: VoiceChoice) -> OpenContext {
     OpenContext {
         model: info.models[0].name.clone(),
         voice,
@@ -420,12 +450,12 @@ fn warm_request(info: &EngineInfo, voice: VoiceChoice) -> OpenContext {
 
 /// Pages of its own for each slot, covering `positions`. Nothing has been handed out yet, and what
 /// warm-up writes is never read.
-fn pages_for(slot: u32, positions: usize) -> Vec<u32> {
+pub(crate) fn pages_for(slot: u32, positions: usize) -> Vec<u32> {
     let count = u32::try_from(positions.div_ceil(PAGE_POSITIONS as usize)).unwrap_or(1);
     (0..count).map(|index| 1 + slot * count + index).collect()
 }
 
-fn powers_of_two(up_to: u32) -> Vec<u32> {
+pub(crate) fn powers_of_two(up_to: u32) -> Vec<u32> {
     let mut axis: Vec<u32> = (0..32).map(|shift| 1 << shift).take_while(|power| *power < up_to).collect();
     axis.push(up_to.max(1));
     axis

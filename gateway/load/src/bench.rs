@@ -41,7 +41,7 @@ pub async fn run(
 ) -> Run {
     let mut report = Report {
         workload: settings.workload.name.clone(),
-        seeds: settings.seeds,
+        seeds: settings.seeds.len() as u32,
         host: crate::clock::host(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()
@@ -52,14 +52,14 @@ pub async fn run(
         notes.push(format!("windows of {seconds} s, not 60 s: too short to compare with published figures"));
     }
     let settings = Arc::new(settings);
-    let mut error = None;
+    let mut errors = Vec::new();
     let mut measuring = Vec::new();
     for target in targets {
         let target = Arc::new(target);
         let gone = match probe(&target, &settings).await {
             Ok(()) => false,
             Err(what) => {
-                error = Some(format!("target {} cannot be measured: {what}", target.name));
+                errors.push(format!("target {} cannot be measured: {what}", target.name));
                 true
             }
         };
@@ -75,7 +75,7 @@ pub async fn run(
             progress(line(&one.target.name, &rate));
             over = was_cut;
             if let Some(what) = broken(&rate) {
-                error.get_or_insert(format!("target {} at {}/s: {what}", one.target.name, rate.rate));
+                errors.push(format!("target {} at {}/s: {what}", one.target.name, rate.rate));
                 one.gone = rate.failed == rate.offered;
             }
             if !rate.frames_wrong.is_empty() {
@@ -101,7 +101,7 @@ pub async fn run(
     report.targets =
         measuring.into_iter().map(|it| TargetReport::new(it.target.name.clone(), it.rates)).collect();
     report.notes = notes;
-    Run { report, error }
+    Run { report, error: (!errors.is_empty()).then(|| errors.join("; ")) }
 }
 
 /// What makes a rate's figures worthless.

@@ -93,9 +93,7 @@ impl Hearing {
     pub fn made(&mut self, frames: u64, samples: u64, starved: Span) {
         self.outcome.frames_made = Some(frames);
         self.outcome.text_starved = starved;
-        if frames > 0 {
-            self.frame_samples = Some(samples / frames);
-        }
+        self.frame_samples = samples.checked_div(frames).or(self.frame_samples);
     }
 
     /// Lets the link and the player go on until `now`.

@@ -1,11 +1,12 @@
-//! The measure: an open-loop benchmark with a listener's ears.
+//! The measure: an open-loop benchmark with a listener's ears, and a simulator that predicts it.
 //!
 //! The pure core is given its ticks: [`workload`] and [`arrivals`] say who asks for what and when,
 //! [`ear`] and [`hearing`] what a listener makes of the sound that comes, [`report`] what it adds up
 //! to, [`rates`] what to offer next. [`bench`] is the shell that sends real requests over real sockets.
 //! Definitions are those of the published comparisons, so that figures compare: first audio is the
 //! first sample above -50 dBFS, a stall is 10 ms of pauses, capacity is the rate at which 90% or 99%
-//! of requests get first audio within 200 ms and no stall.
+//! of requests get first audio within 200 ms and no stall. [`sim`] runs the engine's own scheduler and the
+//! gateway's playback clock on virtual time, with the same arrivals, listeners and arithmetic.
 
 pub mod arrivals;
 pub mod bench;

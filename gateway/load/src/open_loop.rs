@@ -15,14 +15,15 @@ use crate::outcome::{Ending, Outcome};
 use crate::rates::Offer;
 use crate::report::{Rate, rounded, span_s};
 use crate::target::Target;
-use crate::workload::Workload;
+use crate::workload::{Utterance, Workload};
 
 /// What all rates of a run have in common.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub workload: Arc<Workload>,
     pub moods: Moods,
-    pub seeds: u32,
+    /// Seeds of the schedules.
+    pub seeds: std::ops::Range<u32>,
     pub token: Option<String>,
     /// Fixes every request's number of frames, each this many milliseconds long.
     pub exact_frame_ms: Option<f64>,
@@ -53,10 +54,11 @@ pub async fn offer(
     let mut busy = 0.0;
     let mut measured = Span::ZERO;
     let mut was_cut = false;
-    for seed in 0..settings.seeds.max(1) {
+    let seeds = settings.seeds.len().max(1);
+    for seed in settings.seeds.clone() {
         let window = one_window(target, settings, offer, u64::from(seed), progress, cut).await;
         outcomes.extend(window.outcomes);
-        busy += window.busy_cores / f64::from(settings.seeds.max(1));
+        busy += window.busy_cores / seeds as f64;
         measured += window.measured;
         was_cut = window.cut;
         if was_cut {
@@ -67,7 +69,7 @@ pub async fn offer(
     let mut rate = if was_cut {
         Rate::of(offer.rate, measured.max(Span::from_millis(1)), 1, &outcomes)
     } else {
-        Rate::of(offer.rate, offer.window, settings.seeds, &outcomes)
+        Rate::of(offer.rate, offer.window, seeds as u32, &outcomes)
     };
     rate.generator_cpu = Some(rounded(busy, 3));
     rate.generator_late_ms = crate::report::Percentiles::of(late).p99;
@@ -173,8 +175,7 @@ pub async fn probe(target: &Target, settings: &Settings) -> Result<(), String> {
         seed: 0,
         discarded: true,
     };
-    let shortest = settings.workload.utterances.iter().min_by(|a, b| a.spoken_s().total_cmp(&b.spoken_s()));
-    let Some(utterance) = shortest else { return Err("the workload holds no utterance".to_owned()) };
+    let utterance = &Utterance { text: "Testing, one, two, three.".to_owned(), seconds: Some(1.6) };
     let request = Request {
         target,
         token: settings.token.as_deref(),

@@ -40,7 +40,7 @@ pub(super) fn run(flags: &BenchFlags) -> Result<(), CommandError> {
     let settings = Settings {
         workload: flags.measure.workload()?,
         moods: flags.measure.moods()?,
-        seeds: flags.measure.seeds,
+        seeds: flags.measure.seeds(),
         token: flags.token.clone(),
         exact_frame_ms: flags.exact_frames,
     };

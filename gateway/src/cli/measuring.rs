@@ -33,7 +33,10 @@ pub(super) struct MeasureFlags {
     pub(super) window: Span,
     /// Schedules drawn and pooled for each rate
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(super) seeds: u32,
+    seeds: u32,
+    /// The first of these schedules' seeds
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    first_seed: u32,
     /// Part of the listeners that behave like this; the rest are steady
     #[arg(long = "mood", value_name = "NAME=SHARE")]
     moods: Vec<String>,
@@ -59,13 +62,19 @@ impl MeasureFlags {
         .map_err(|error| usage(&error))
     }
 
+    pub(super) fn seeds(&self) -> std::ops::Range<u32> {
+        self.first_seed..self.first_seed + self.seeds
+    }
+
     pub(super) fn moods(&self) -> Result<Moods, CommandError> {
         Moods::parse(&self.moods).map_err(|error| usage(&error))
     }
 
     /// Prints the report and writes the files asked for.
     pub(super) fn publish(&self, report: &Report) -> Result<(), CommandError> {
-        print!("{}", load::table::text(report));
+        if report.targets.iter().any(|target| !target.rates.is_empty()) {
+            print!("{}", load::table::text(report));
+        }
         if let Some(file) = &self.json {
             let text = serde_json::to_string_pretty(report).map_err(|error| failed(file, &error))?;
             std::fs::write(file, text + "\n").map_err(|error| failed(file, &error))?;

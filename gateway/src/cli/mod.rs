@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod inspect;
 mod measuring;
+mod profile;
 mod serve;
 mod simulate;
 mod speak;
@@ -40,6 +41,8 @@ enum Command {
     },
     /// Rank what roles on several devices would carry
     Plan(simulate::PlanFlags),
+    /// Measure every stage of a model on a device, for simulate and plan
+    Profile(profile::ProfileFlags),
     /// Serve the WebSocket, the HTTP endpoints and the page
     Serve(ServeFlags),
     /// Predict a benchmark's report from a profile, on virtual time
@@ -114,6 +117,7 @@ pub fn main(embedded: Option<Embedded>) -> ExitCode {
         Command::Check { file } => check::run(&file),
         Command::Inspect { dir } => inspect::run(&dir),
         Command::Plan(flags) => simulate::plan(&flags),
+        Command::Profile(flags) => profile::run(&flags, embedded),
         Command::Serve(flags) => serve::run(&flags, embedded),
         Command::Simulate(flags) => simulate::run(&flags),
         Command::Speak(flags) => speak::run(&flags, embedded),

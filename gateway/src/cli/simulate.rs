@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use load::sim::{Decided, ProfileFile, Variant};
+use load::sim::{Decided, ProfileFile, Scene, Variant};
 use load::workload::Workload;
 use serde_json::json;
 
@@ -45,20 +45,13 @@ pub(super) fn run(flags: &SimulateFlags) -> Result<(), CommandError> {
     }
     let (workload, moods) = (flags.measure.workload()?, flags.measure.moods()?);
     let measure = &flags.measure;
-    let simulated = load::sim::run(
-        &profile,
-        &variants,
-        &workload,
-        &moods,
-        measure.seeds,
-        measure.rates()?,
-        measure.window,
-        &|line| eprintln!("{line}"),
-    );
-    let (report, decided) = simulated.map_err(|error| usage(&error))?;
-    measure.publish(&report)?;
+    let scene = Scene { profile: &profile, workload: &workload, moods: &moods, seeds: measure.seeds() };
+    let progress = |line: String| eprintln!("{line}");
+    let simulated = load::sim::run(&scene, &variants, measure.rates()?, measure.window, &progress);
+    let simulated = simulated.map_err(|error| usage(&error))?;
+    measure.publish(&simulated.report)?;
     if let Some(file) = &flags.decisions {
-        let text = format!("{:#}\n", log(&decided));
+        let text = format!("{:#}\n", log(&simulated.decided));
         std::fs::write(file, text)
             .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", file.display())))?;
     }

@@ -130,7 +130,11 @@ impl Device {
         let busy = |lane: usize| self.running[lane].as_ref().is_some_and(|running| running.gap <= 0.0);
         let whole = self.running[LM].as_ref().is_some_and(|running| running.whole);
         let mut speed = 1.0;
-        if lane != URGENT && busy(URGENT) {
+        if lane == URGENT {
+            if busy(LM) || busy(BACKGROUND) {
+                speed *= self.sharing.urgent_beside_lanes;
+            }
+        } else if busy(URGENT) {
             speed *= self.sharing.beside_urgent;
         } else if busy(LM) && busy(BACKGROUND) {
             speed *= match (lane, whole) {

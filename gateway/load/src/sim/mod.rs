@@ -11,6 +11,7 @@ pub mod variant;
 mod world;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use contract::Span;
 
@@ -27,6 +28,16 @@ pub use variant::{Variant, VariantError};
 
 use world::{Reasons, World};
 
+/// What is simulated, whatever the settings.
+#[derive(Clone, Debug)]
+pub struct Scene<'a> {
+    pub profile: &'a ProfileFile,
+    pub workload: &'a Workload,
+    pub moods: &'a Moods,
+    /// Seeds of the schedules.
+    pub seeds: Range<u32>,
+}
+
 /// What was decided during one rate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decided {
@@ -35,49 +46,35 @@ pub struct Decided {
     pub counters: sched::Counters,
 }
 
+/// A whole run.
+#[derive(Clone, Debug, Default)]
+pub struct Simulated {
+    pub report: Report,
+    /// By variant, rate by rate.
+    pub decided: BTreeMap<String, Vec<(f64, Decided)>>,
+}
+
 /// Offers one rate to a simulated server, with every seed, pooled.
 ///
 /// # Errors
 /// [`ProfileError`] for a profile or a variant that cannot be run.
-pub fn offer(
-    profile: &ProfileFile,
-    variant: &Variant,
-    workload: &Workload,
-    moods: &Moods,
-    seeds: u32,
-    offer: Offer,
-) -> Result<(Rate, Decided), ProfileError> {
+pub fn offer(scene: &Scene<'_>, variant: &Variant, offer: Offer) -> Result<(Rate, Decided), ProfileError> {
+    let Scene { profile, workload, moods, seeds } = scene;
+    let lead = lead_in(offer.window);
     let mut outcomes = Vec::new();
     let mut decided = Decided::default();
-    for seed in 0..seeds.max(1) {
-        let (made, of_seed) = one_window(profile, variant, workload, moods, u64::from(seed), offer)?;
+    for seed in seeds.clone().map(u64::from) {
+        let schedule = arrivals(offer.rate, lead, offer.window, seed, workload.utterances.len(), moods);
+        let config = variant.config(profile);
+        let world = World::new(profile, variant, config, workload, &schedule, seed)?;
+        let (made, sched, reasons) = world.run();
         outcomes.extend(made);
-        for (reason, count) in of_seed.reasons {
+        for (reason, count) in reasons {
             *decided.reasons.entry(reason).or_insert(0) += count;
         }
-        decided.counters = of_seed.counters;
+        decided.counters = sched.snapshot().counters;
     }
-    Ok((Rate::of(offer.rate, offer.window, seeds, &outcomes), decided))
-}
-
-/// One seed's window.
-///
-/// # Errors
-/// As [`offer`].
-pub fn one_window(
-    profile: &ProfileFile,
-    variant: &Variant,
-    workload: &Workload,
-    moods: &Moods,
-    seed: u64,
-    offer: Offer,
-) -> Result<(Vec<crate::outcome::Outcome>, Decided), ProfileError> {
-    let lead = lead_in(offer.window);
-    let schedule = arrivals(offer.rate, lead, offer.window, seed, workload.utterances.len(), moods);
-    let config = variant.config(profile);
-    let world = World::new(profile, variant, config, workload, &schedule, seed)?;
-    let (outcomes, sched, reasons) = world.run();
-    Ok((outcomes, Decided { reasons, counters: sched.snapshot().counters }))
+    Ok((Rate::of(offer.rate, offer.window, count(seeds), &outcomes), decided))
 }
 
 /// A whole run: every variant, every rate its chooser asks for.
@@ -85,18 +82,16 @@ pub fn one_window(
 /// # Errors
 /// As [`offer`].
 pub fn run(
-    profile: &ProfileFile,
+    scene: &Scene<'_>,
     variants: &[Variant],
-    workload: &Workload,
-    moods: &Moods,
-    seeds: u32,
     rates: Rates,
     window: Span,
     progress: &dyn Fn(String),
-) -> Result<(Report, BTreeMap<String, Vec<(f64, Decided)>>), ProfileError> {
+) -> Result<Simulated, ProfileError> {
+    let profile = scene.profile;
     let mut report = Report {
-        workload: workload.name.clone(),
-        seeds,
+        workload: scene.workload.name.clone(),
+        seeds: count(&scene.seeds),
         host: crate::report::Host { cores: profile.parts.whole, cpu: profile.device.clone() },
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()
@@ -114,7 +109,7 @@ pub fn run(
         let mut measured = Vec::new();
         let mut decisions = Vec::new();
         while let Some(next) = chooser.offer() {
-            let (rate, decided) = offer(profile, variant, workload, moods, seeds, next)?;
+            let (rate, decided) = offer(scene, variant, next)?;
             progress(crate::bench::line(&variant.name, &rate));
             chooser.taken(&rate);
             if next.reported {
@@ -125,5 +120,9 @@ pub fn run(
         report.targets.push(TargetReport::new(variant.name.clone(), measured));
         log.insert(variant.name.clone(), decisions);
     }
-    Ok((report, log))
+    Ok(Simulated { report, decided: log })
+}
+
+fn count(seeds: &Range<u32>) -> u32 {
+    u32::try_from(seeds.len()).unwrap_or(u32::MAX)
 }

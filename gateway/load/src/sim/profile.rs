@@ -80,6 +80,8 @@ pub struct Sharing {
     /// Of a prefill on the whole processor while a background batch runs, and the other way round.
     pub whole_beside_background: f64,
     pub background_beside_whole: f64,
+    /// Of urgent work that finds other lanes busy.
+    pub urgent_beside_lanes: f64,
 }
 
 /// What the host does beside the lanes.
@@ -173,6 +175,7 @@ impl Default for Sharing {
             background_beside_lm: 1.0,
             whole_beside_background: 1.0,
             background_beside_whole: 1.0,
+            urgent_beside_lanes: 1.0,
         }
     }
 }
@@ -237,6 +240,11 @@ impl ProfileFile {
             ("sharing.background_beside_lm", part(sharing.background_beside_lm), "0 to 1"),
             ("sharing.whole_beside_background", part(sharing.whole_beside_background), "0 to 1"),
             ("sharing.background_beside_whole", part(sharing.background_beside_whole), "0 to 1"),
+            (
+                "sharing.urgent_beside_lanes",
+                sharing.urgent_beside_lanes > 0.0 && part(sharing.urgent_beside_lanes),
+                "above 0, at most 1",
+            ),
             ("host.packet_us", cost(host.packet_us), "not negative"),
             ("host.request_us", cost(host.request_us), "not negative"),
             ("host.launch_us", cost(host.launch_us), "not negative"),

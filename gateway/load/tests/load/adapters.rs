@@ -20,6 +20,9 @@ use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::tungstenite::protocol::Message;
 
+/// What is said: first by the probe, then by the workload.
+const TEXTS: [&str; 2] = ["Testing, one, two, three.", "Four words are enough."];
+
 /// Samples at 24 kHz of so many milliseconds, as bytes: silent, or loud.
 fn pcm(millis: usize, loud: bool) -> Vec<u8> {
     (0..millis * 24).flat_map(|n| if loud && n % 2 == 0 { 8_000_i16 } else { 3 }.to_le_bytes()).collect()
@@ -45,7 +48,7 @@ async fn measure(target: &str, moods: &[&str]) -> Run {
     let settings = Settings {
         workload: Arc::new(workload),
         moods: Moods::parse(moods).expect("valid"),
-        seeds: 1,
+        seeds: 0..1,
         token: Some("secret".to_owned()),
         exact_frame_ms: None,
     };
@@ -82,7 +85,7 @@ async fn http_chunk(socket: &mut TcpStream, bytes: &[u8]) {
 async fn speech(mut socket: TcpStream, wav: bool, dialect: &'static str) {
     let (head, body) = http_request(&mut socket).await;
     assert!(head.contains("authorization: bearer secret"), "{head}");
-    assert_eq!(body["input"], "Four words are enough.");
+    assert!(TEXTS.contains(&body["input"].as_str().expect("text")));
     assert_eq!(body["response_format"], if wav { "wav" } else { "pcm" });
     assert_eq!(body["voice"], "clara");
     assert_eq!(body.get("stream").is_some(), dialect != "speech");
@@ -214,7 +217,7 @@ async fn nari(socket: TcpStream) {
         assert_eq!((&message["type"], &message["sequence"]), (&json!("input_text.append"), &json!(sequence)));
         text += message["text"].as_str().expect("text");
     }
-    assert_eq!(text, "Four words are enough.");
+    assert!(TEXTS.contains(&text.as_str()), "{text}");
     assert!(sequence >= 4, "text came word by word");
     let _sent = socket.send(Message::binary(pcm(4_000, true))).await;
     // Who has not interrupted by then never will.
@@ -240,7 +243,7 @@ async fn realtime(socket: TcpStream, old_names: bool) {
     let mut socket = accept(socket, None).await;
     send_json(&mut socket, json!({ "type": "session.created" })).await;
     let item = next_json(&mut socket).await.expect("a message");
-    assert_eq!(item["item"]["content"][0]["text"], "Four words are enough.");
+    assert!(TEXTS.contains(&item["item"]["content"][0]["text"].as_str().expect("text")));
     assert_eq!(next_json(&mut socket).await.expect("a message")["type"], "response.create");
     let delta = if old_names { "response.audio.delta" } else { "response.output_audio.delta" };
     for _ in 0..10 {

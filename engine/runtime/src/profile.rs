@@ -1,0 +1,383 @@
+//! Measures what stages cost on this device, in the executables that serve, for `voxlane profile`.
+//!
+//! Warm-up measures a few points and lets the scheduler correct the rest while it runs; a simulation
+//! has nobody to correct it, so here every bucket is measured, several times, alone and beside the other
+//! lane.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use contract::{Lane, LaunchId, Partition, Span, Stage, VoiceChoice};
+use device::{Completed, Launch};
+use models::{CodecRow, DecodeRow, NextText, PrefillRow, Prompt, SpeechPlan, StageInputs, VoiceFeatures};
+use sched::SchedConfig;
+
+use crate::clock::Clock;
+use crate::shared::Shared;
+use crate::warm::{
+    LAUNCH_LIMIT, PAGE_POSITIONS, Prepared, Warming, pages_for, powers_of_two, prepare, warm_request,
+};
+use crate::{OpenError, OpenOptions};
+
+/// Launches of which the quickest counts: whatever disturbs a launch only makes it longer. One more
+/// before them warms up.
+const REPEATS: usize = 9;
+/// Positions at which decode is measured, as far as the pages allow.
+const POSITIONS: [u32; 4] = [32, 128, 384, 1_024];
+/// Rows and launches with which lanes are measured beside each other.
+const BESIDE_ROWS: u32 = 4;
+
+/// Plain figures of one model on one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    pub model: String,
+    pub frame: Span,
+    pub decode_buckets: Vec<u32>,
+    pub codec_buckets: Vec<u32>,
+    pub codec_lengths: Vec<u32>,
+    pub look_ahead: u32,
+    pub rows_per_context: u32,
+    pub state_grows: bool,
+    pub stages: Vec<MeasuredStage>,
+    pub sharing: MeasuredSharing,
+    /// Processor parts of the whole, the lm and the background partition, as launches reported them.
+    pub parts: [u32; 3],
+    /// Positions of a prompt beside its text, and text ids of an average word.
+    pub prompt_positions: u32,
+    pub ids_per_word: f64,
+    /// What the engine would serve with.
+    pub config: SchedConfig,
+}
+
+/// One stage on one partition, over rows and lengths.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredStage {
+    pub stage: Stage,
+    pub partition: Partition,
+    pub rows: Vec<u32>,
+    /// Decode: positions. Codec: frames. Prefill: positions in all.
+    pub lengths: Vec<u32>,
+    /// Microseconds of the quickest of several launches, row by row.
+    pub micros: Vec<u32>,
+}
+
+/// What is left of a lane's speed beside another, in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MeasuredSharing {
+    pub lm_beside_background: u32,
+    pub background_beside_lm: u32,
+    /// Of urgent work that finds both other lanes busy.
+    pub urgent_beside_lanes: u32,
+}
+
+const TEXT: &str = "The harbour was quiet, and the first boats came home before the rain.";
+
+pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
+    let clock = Clock::since(options.start);
+    let model = models::open(options.source.clone(), &options.name)?;
+    let shared = Arc::new(Shared::new());
+    let budget = options.voice_cache_bytes;
+    let prepared = prepare(options, model, clock, &shared)?;
+    let Prepared { mut warming, text, info, voices, config, capacity } = prepared;
+    let (_, voice) = warming.encode_voices(text.as_ref(), &info, voices, budget)?;
+    let plan = text.plan(&warm_request(&info, VoiceChoice::Default)).map_err(OpenError::Warming)?;
+    let mut segment = text.segment();
+    let mut ids = segment.push(TEXT).map_err(OpenError::Warming)?;
+    ids.extend(segment.release());
+    let mut bench = Bench { warming, plan, voice, ids, slots: config.slots, pages: capacity.pages };
+    let prompt_positions = bench.prompt(1)?.positions();
+    let words = TEXT.split_whitespace().count();
+    let decode = bench.decode()?;
+    let prefill = bench.prefill()?;
+    let whole = bench.codec(Partition::Whole)?;
+    let background = bench.codec(Partition::Background)?;
+    let sharing = bench.sharing()?;
+    let parts = bench.parts()?;
+    let facts = &bench.warming.facts;
+    Ok(Measured {
+        model: info.models[0].name.clone(),
+        frame: Span::of_samples(u64::from(facts.samples_per_frame), facts.sample_rate),
+        decode_buckets: powers_of_two(config.slots),
+        codec_buckets: powers_of_two(bench.warming.codec_rows),
+        codec_lengths: facts.codec_lengths.clone(),
+        look_ahead: facts.look_ahead,
+        rows_per_context: facts.rows_per_context,
+        state_grows: facts.state_grows,
+        stages: vec![decode, prefill, background, whole],
+        sharing,
+        parts,
+        prompt_positions: u32::try_from(prompt_positions.saturating_sub(bench.ids.len())).unwrap_or(1).max(1),
+        ids_per_word: bench.ids.len() as f64 / words as f64,
+        config,
+    })
+}
+
+/// A placed model and what to feed it.
+struct Bench<'a> {
+    warming: Warming<'a>,
+    plan: SpeechPlan,
+    voice: Option<Arc<VoiceFeatures>>,
+    ids: Vec<u32>,
+    slots: u32,
+    pages: u32,
+}
+
+/// Makes one launch more of a kind.
+type Launching<'a> = dyn Fn(&mut Bench<'a>) -> Result<Launch, OpenError>;
+
+impl<'a> Bench<'a> {
+    /// A prompt with the text said so many times.
+    fn prompt(&self, times: usize) -> Result<Prompt, OpenError> {
+        let ids = self.ids.repeat(times);
+        self.warming.model.prompt(&self.plan, self.voice.as_deref(), &ids, true).map_err(OpenError::Warming)
+    }
+
+    fn decode(&mut self) -> Result<MeasuredStage, OpenError> {
+        let rows = powers_of_two(self.slots);
+        let most = self.slots.max(1);
+        let fits = |position: &u32| most * (*position + 1).div_ceil(PAGE_POSITIONS) < self.pages;
+        let lengths: Vec<u32> = POSITIONS.into_iter().filter(fits).collect();
+        let lengths = if lengths.is_empty() { vec![POSITIONS[0]] } else { lengths };
+        let mut micros = Vec::new();
+        for &count in &rows {
+            for &position in &lengths {
+                micros.push(self.quickest(|bench| bench.decode_launch(count, position))?);
+            }
+        }
+        Ok(MeasuredStage { stage: Stage::Decode, partition: Partition::Lm, rows, lengths, micros })
+    }
+
+    fn prefill(&mut self) -> Result<MeasuredStage, OpenError> {
+        let mut points: Vec<(u32, u32)> = Vec::new();
+        for (rows, times) in [(1, 1), (1, 3), (4, 1), (8, 1)] {
+            if rows > self.slots as usize {
+                continue;
+            }
+            let prompt = self.prompt(times)?;
+            let positions = u32::try_from(prompt.positions() * rows).unwrap_or(u32::MAX);
+            let took = self.quickest(|bench| bench.prefill_launch(&prompt, rows))?;
+            points.push((positions, took));
+        }
+        points.sort_unstable();
+        points.dedup_by_key(|(positions, _)| *positions);
+        let (lengths, micros) = points.into_iter().unzip();
+        Ok(MeasuredStage {
+            stage: Stage::Prefill,
+            partition: Partition::Whole,
+            rows: vec![1],
+            lengths,
+            micros,
+        })
+    }
+
+    fn codec(&mut self, partition: Partition) -> Result<MeasuredStage, OpenError> {
+        let rows = powers_of_two(self.warming.codec_rows.min(self.slots));
+        let lengths = self.warming.facts.codec_lengths.clone();
+        let mut micros = Vec::new();
+        for &count in &rows {
+            for &length in &lengths {
+                micros.push(self.quickest(|bench| bench.codec_launch(partition, 0..count, length))?);
+            }
+        }
+        Ok(MeasuredStage { stage: Stage::Codec, partition, rows, lengths, micros })
+    }
+
+    /// Each lane's speed while the other one is busy all the time.
+    fn sharing(&mut self) -> Result<MeasuredSharing, OpenError> {
+        // Lanes that run at the same time never name the same slot.
+        let rows = BESIDE_ROWS.min(self.slots / 3);
+        if rows == 0 {
+            return Ok(MeasuredSharing {
+                lm_beside_background: 1_000,
+                background_beside_lm: 1_000,
+                urgent_beside_lanes: 1_000,
+            });
+        }
+        let steady = self.warming.facts.codec_lengths.last().copied().unwrap_or(1);
+        let decode = move |bench: &mut Self| bench.decode_launch(rows, POSITIONS[0]);
+        let codec = move |bench: &mut Self| bench.codec_launch(Partition::Background, rows..2 * rows, steady);
+        let urgent =
+            move |bench: &mut Self| bench.codec_launch(Partition::Whole, 2 * rows..2 * rows + 1, steady);
+        let alone = [self.quickest(decode)?, self.quickest(codec)?, self.quickest(urgent)?];
+        let beside = [
+            self.beside(decode, &[&codec])?,
+            self.beside(codec, &[&decode])?,
+            self.beside(urgent, &[&decode, &codec])?,
+        ];
+        let left = |at: usize| (alone[at].saturating_mul(1_000) / beside[at].max(1)).min(1_000);
+        Ok(MeasuredSharing {
+            lm_beside_background: left(0),
+            background_beside_lm: left(1),
+            urgent_beside_lanes: left(2),
+        })
+    }
+
+    /// Cores of each partition.
+    fn parts(&mut self) -> Result<[u32; 3], OpenError> {
+        let length = self.warming.facts.codec_lengths.first().copied().unwrap_or(1);
+        let mut parts = [0; 3];
+        let launches = [
+            self.codec_launch(Partition::Whole, 0..1, length)?,
+            self.decode_launch(1, POSITIONS[0])?,
+            self.codec_launch(Partition::Background, 0..1, length)?,
+        ];
+        for (part, launch) in parts.iter_mut().zip(launches) {
+            let done = self.wait(launch)?;
+            *part = u32::try_from(done.cores.len()).unwrap_or(u32::MAX);
+        }
+        Ok(parts)
+    }
+
+    /// The quickest of `REPEATS` launches, one after the other; the first warms up and does not count.
+    fn quickest(
+        &mut self,
+        launch: impl Fn(&mut Self) -> Result<Launch, OpenError>,
+    ) -> Result<u32, OpenError> {
+        let mut least = u32::MAX;
+        for turn in 0..=REPEATS {
+            let launch = launch(self)?;
+            let done = self.wait(launch)?;
+            if turn > 0 {
+                least = least.min(micros(&done));
+            }
+        }
+        Ok(least)
+    }
+
+    /// As `quickest`, with launches of `others` always under way.
+    fn beside(
+        &mut self,
+        launch: impl Fn(&mut Self) -> Result<Launch, OpenError>,
+        others: &[&Launching<'a>],
+    ) -> Result<u32, OpenError> {
+        let mut least = u32::MAX;
+        let mut running: Vec<Option<LaunchId>> = vec![None; others.len()];
+        for _ in 0..REPEATS {
+            self.refill(others, &mut running)?;
+            let measured = launch(self)?;
+            let id = measured.launch;
+            self.warming.backend.launch(measured)?;
+            loop {
+                let done = self.next()?;
+                if done.launch == id {
+                    least = least.min(micros(&done));
+                    break;
+                }
+                running.iter_mut().filter(|it| **it == Some(done.launch)).for_each(|it| *it = None);
+                self.refill(others, &mut running)?;
+            }
+        }
+        while running.iter().any(Option::is_some) {
+            let done = self.next()?;
+            running.iter_mut().filter(|it| **it == Some(done.launch)).for_each(|it| *it = None);
+        }
+        Ok(least)
+    }
+
+    fn refill(
+        &mut self,
+        others: &[&Launching<'a>],
+        running: &mut [Option<LaunchId>],
+    ) -> Result<(), OpenError> {
+        for (other, running) in others.iter().zip(running) {
+            if running.is_none() {
+                let launch = other(self)?;
+                *running = Some(launch.launch);
+                self.warming.backend.launch(launch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, launch: Launch) -> Result<Completed, OpenError> {
+        self.warming.backend.launch(launch)?;
+        self.next()
+    }
+
+    fn next(&mut self) -> Result<Completed, OpenError> {
+        let Warming { clock, backend, shared, .. } = &mut self.warming;
+        let limit = clock.now() + LAUNCH_LIMIT;
+        loop {
+            if let Some(done) = backend.poll() {
+                if let Err(error) = done.result {
+                    return Err(error.into());
+                }
+                return Ok(done);
+            }
+            if clock.now() > limit {
+                let what = "a launch did not come back while being measured".to_owned();
+                return Err(OpenError::Warming(contract::EngineError::Internal { what }));
+            }
+            shared.mailbox.collect(clock.until(limit, Span::from_millis(100)));
+        }
+    }
+
+    fn decode_launch(&mut self, count: u32, position: u32) -> Result<Launch, OpenError> {
+        let pages: Vec<_> = (0..count).map(|slot| pages_for(slot, position as usize + 1)).collect();
+        let rows: Vec<_> = (0..count)
+            .map(|slot| DecodeRow {
+                slot,
+                position,
+                step: 1,
+                text: NextText::Padding,
+                pages: &pages[slot as usize],
+                sampling: self.plan.sampling,
+                seed: 0,
+                allow_end: false,
+            })
+            .collect();
+        let inputs = self.warming.model.decode_inputs(&rows);
+        self.launch(Lane::Lm, Stage::Decode, 0, Partition::Lm, inputs)
+    }
+
+    fn prefill_launch(&mut self, prompt: &Prompt, count: usize) -> Result<Launch, OpenError> {
+        let slots = 0..u32::try_from(count).unwrap_or(1);
+        let pages: Vec<_> = slots.clone().map(|slot| pages_for(slot, prompt.positions())).collect();
+        let rows: Vec<_> = slots
+            .zip(&pages)
+            .map(|(slot, pages)| PrefillRow {
+                slot,
+                prompt,
+                pages,
+                from: 0,
+                sampling: self.plan.sampling,
+                seed: 0,
+                allow_end: false,
+            })
+            .collect();
+        let inputs = self.warming.model.prefill_inputs(&rows);
+        self.launch(Lane::Lm, Stage::Prefill, 0, Partition::Whole, inputs)
+    }
+
+    fn codec_launch(
+        &mut self,
+        partition: Partition,
+        slots: Range<u32>,
+        length: u32,
+    ) -> Result<Launch, OpenError> {
+        let lane = if partition == Partition::Whole { Lane::Urgent } else { Lane::Background };
+        let codes = vec![0; (length * self.warming.facts.code_groups) as usize];
+        let rows: Vec<_> = slots.map(|slot| CodecRow { slot, start: 0, codes: &codes }).collect();
+        let inputs = self.warming.model.codec_inputs(&rows, length);
+        self.launch(lane, Stage::Codec, length, partition, inputs)
+    }
+
+    fn launch(
+        &mut self,
+        lane: Lane,
+        stage: Stage,
+        length: u32,
+        partition: Partition,
+        inputs: StageInputs,
+    ) -> Result<Launch, OpenError> {
+        let executable = self.warming.built(stage, length, partition)?;
+        let launch = LaunchId(self.warming.next);
+        self.warming.next += 1;
+        let StageInputs { rows, tokens, inputs } = inputs;
+        Ok(Launch { launch, lane, executable, rows, tokens, inputs })
+    }
+}
+
+fn micros(done: &Completed) -> u32 {
+    u32::try_from(done.finished.since(done.started).as_micros()).unwrap_or(u32::MAX).max(1)
+}

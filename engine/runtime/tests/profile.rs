@@ -1,0 +1,35 @@
+//! What measuring a device gives.
+
+mod support;
+
+use contract::{Partition, Span, Stage};
+use runtime::OpenOptions;
+use support::options;
+
+#[test]
+fn a_profile_holds_every_stage_the_scheduler_asks_for_and_costs_grow_with_rows() {
+    let measured = runtime::profile(OpenOptions { contexts_max: 4, ..options() }).expect("it is measured");
+    assert_eq!(measured.frame, Span::from_millis(80));
+    let stage = |stage, partition| {
+        let found = measured.stages.iter().find(|it| (it.stage, it.partition) == (stage, partition));
+        found.unwrap_or_else(|| panic!("{stage:?} on {partition:?} was not measured"))
+    };
+    for (of, partition) in [
+        (Stage::Decode, Partition::Lm),
+        (Stage::Prefill, Partition::Whole),
+        (Stage::Codec, Partition::Background),
+        (Stage::Codec, Partition::Whole),
+    ] {
+        let table = stage(of, partition);
+        assert_eq!(table.micros.len(), table.rows.len() * table.lengths.len());
+        sched::CostTable::new(table.rows.clone(), table.lengths.clone(), table.micros.clone())
+            .expect("a table");
+    }
+    let codec = stage(Stage::Codec, Partition::Background);
+    let (one, most) = (codec.micros[0], codec.micros[codec.micros.len() - 1]);
+    assert!(most > 4 * one, "four rows of ten frames cost {most} us, one of two {one} us");
+    for left in [measured.sharing.lm_beside_background, measured.sharing.background_beside_lm] {
+        assert!((1..=1_000).contains(&left), "{left}");
+    }
+    assert!(measured.parts[0] >= 1 && measured.prompt_positions > 0 && measured.ids_per_word > 0.5);
+}

@@ -1,0 +1,161 @@
+//! `voxlane profile`: measures a model's stages on a device and writes a profile file.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use codecs::opus::{OpusEncoder, OpusSettings};
+use contract::Span;
+use load::sim::profile::{
+    HostCost, Limits, Parts, ProfileFile, PromptShape, Sharing, StageCost, partition_name,
+};
+use runtime::Measured;
+
+use super::{CommandError, EngineFlags, layers};
+use crate::clock::Clock;
+use crate::config::OpusConfig;
+use crate::engine::Embedded;
+
+/// Processor time of a packet beside its encoding: sending, and the generator's receiving.
+const PACKET_BESIDE_US: f64 = 25.0;
+/// Processor time of a request beside its packets.
+const REQUEST_US: f64 = 2_500.0;
+/// From a completion to the next launch's start, and from a chunk to its first packet at the listener.
+const LAUNCH_US: f64 = 150.0;
+const PATH_US: f64 = 1_500.0;
+/// Packets encoded to find what one costs.
+const PACKETS: u32 = 500;
+const RATE_HZ: u32 = 24_000;
+
+#[derive(Args, Debug)]
+pub(super) struct ProfileFlags {
+    /// File to write, as JSON
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    engine: EngineFlags,
+}
+
+pub(super) fn run(flags: &ProfileFlags, embedded: Option<Embedded>) -> Result<(), CommandError> {
+    let config = flags.engine.apply(layers(flags.config.as_deref())?).resolve()?.config()?;
+    if config.engine.kind != crate::config::EngineKind::Native {
+        let what = "a scripted engine has no stages to measure; leave --engine out";
+        return Err(CommandError::Usage(what.to_owned()));
+    }
+    let clock = Clock::start();
+    let options = crate::native::options(&config.engine, embedded, clock).map_err(CommandError::Failed)?;
+    eprintln!("measuring every stage; other work on this machine spoils the figures");
+    let measured = runtime::profile(options).map_err(|error| CommandError::Failed(error.to_string()))?;
+    let packet_us = opus_packet_us(clock, config.opus)?;
+    let file = profile(&measured, packet_us);
+    let text = serde_json::to_string_pretty(&file).map_err(|error| failed(flags, &error))?;
+    // What is written must be what simulate reads.
+    ProfileFile::parse(&measured.model, &text).map_err(|error| failed(flags, &error))?;
+    std::fs::write(&flags.out, text + "\n").map_err(|error| failed(flags, &error))?;
+    println!("{}: {} stages written to {}", file.device, file.stages.len(), flags.out.display());
+    Ok(())
+}
+
+fn failed(flags: &ProfileFlags, error: &dyn std::fmt::Display) -> CommandError {
+    CommandError::Failed(format!("cannot write {}: {error}", flags.out.display()))
+}
+
+fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
+    let host = load::clock::host();
+    let part = |thousandths: u32| f64::from(thousandths) / 1_000.0;
+    let sharing = &measured.sharing;
+    let [whole, lm, background] = measured.parts;
+    let config = &measured.config;
+    ProfileFile {
+        name: measured.model.clone(),
+        device: format!("{} on {} cores ({})", measured.model, host.cores, host.cpu),
+        guesses: vec![format!(
+            "host: {PACKET_BESIDE_US} us a packet beside its encoding, {REQUEST_US} us a request, \
+             {LAUNCH_US} us between launches and {PATH_US} us from a chunk to the listener"
+        )],
+        frame_ms: measured.frame.as_micros() as f64 / 1_000.0,
+        rows_per_context: measured.rows_per_context,
+        look_ahead: measured.look_ahead,
+        state_grows: measured.state_grows,
+        live_rows: true,
+        decode_buckets: measured.decode_buckets.clone(),
+        codec_buckets: measured.codec_buckets.clone(),
+        codec_lengths: measured.codec_lengths.clone(),
+        stages: measured
+            .stages
+            .iter()
+            .map(|stage| StageCost {
+                stage: stage.stage.name().to_owned(),
+                partition: partition_name(stage.partition).to_owned(),
+                rows: stage.rows.clone(),
+                lengths: stage.lengths.clone(),
+                micros: stage.micros.clone(),
+            })
+            .collect(),
+        parts: Parts { unit: "core".to_owned(), whole, lm, background },
+        sharing: Sharing {
+            // Lanes yield between operations while urgent work runs.
+            beside_urgent: 0.0,
+            lm_beside_background: part(sharing.lm_beside_background),
+            background_beside_lm: part(sharing.background_beside_lm),
+            whole_beside_background: part(sharing.lm_beside_background),
+            background_beside_whole: part(sharing.background_beside_lm),
+            urgent_beside_lanes: part(sharing.urgent_beside_lanes.max(1)),
+        },
+        host: HostCost {
+            cores: host.cores,
+            packet_us: packet_us + PACKET_BESIDE_US,
+            request_us: REQUEST_US,
+            launch_us: LAUNCH_US,
+            path_us: PATH_US,
+            spread: 0.05,
+        },
+        prompt: PromptShape {
+            positions: measured.prompt_positions,
+            ids_per_word: measured.ids_per_word,
+            onset_ms: 0.0,
+        },
+        limits: Limits {
+            slots: Some(config.slots),
+            open_max: Some(config.open_max),
+            pages: Some(config.pages),
+            page_positions: Some(config.page_positions),
+            background_batch: Some(config.background_batch),
+            lm_depth: Some(config.lm_depth),
+            prefill_rows_max: Some(config.prefill_rows_max),
+            prefill_tokens_max: Some(config.prefill_tokens_max),
+        },
+    }
+}
+
+/// Processor time of encoding one 20 ms packet of something like a voice.
+fn opus_packet_us(clock: Clock, opus: OpusConfig) -> Result<f64, CommandError> {
+    let broken = |error: codecs::CodecError| CommandError::Failed(format!("cannot measure Opus: {error}"));
+    let settings = OpusSettings {
+        bitrate_bps: opus.bitrate_bps,
+        complexity: opus.complexity,
+        rate_hz: RATE_HZ,
+        ..OpusSettings::default()
+    };
+    let mut encoder = OpusEncoder::new(settings).map_err(broken)?;
+    // A buzz of 120 Hz with a wandering overtone: enough to keep every part of the coder busy.
+    let samples: Vec<f32> = (0..RATE_HZ / 50 * PACKETS)
+        .map(|n| {
+            let t = n as f32 / RATE_HZ as f32;
+            let buzz = (t * 120.0).fract() - 0.5;
+            let wander = (t * (900.0 + 300.0 * (t * 3.0).sin()) * std::f32::consts::TAU).sin();
+            0.3 * buzz + 0.1 * wander
+        })
+        .collect();
+    let begun = clock.now();
+    for piece in samples.chunks(RATE_HZ as usize / 50) {
+        let _packets = encoder.push(piece).map_err(broken)?;
+    }
+    Ok(micros(clock.now().since(begun)) / f64::from(PACKETS))
+}
+
+fn micros(span: Span) -> f64 {
+    span.as_micros() as f64
+}
