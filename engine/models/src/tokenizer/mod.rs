@@ -155,6 +155,16 @@ impl Tokenizer {
         self.control.iter().map(|token| token.id + 1).max().unwrap_or(0).max(words)
     }
 
+    /// For each id the digits it spells: other scripts' digits are of several bytes, and of several ids.
+    pub(crate) fn digits(&self) -> Vec<u8> {
+        let mut digits = vec![0; self.ids_end() as usize];
+        for (spelling, id) in self.model.get_vocab() {
+            let count = spelling.bytes().filter(u8::is_ascii_digit).count();
+            digits[id as usize] = u8::try_from(count).unwrap_or(u8::MAX);
+        }
+        digits
+    }
+
     pub(crate) fn composes(&self) -> bool {
         self.composes
     }
