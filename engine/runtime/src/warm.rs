@@ -62,6 +62,7 @@ pub(crate) fn open(
         prefill_rows_max: PREFILL_ROWS,
         prefill_tokens_max: PREFILL_TOKENS,
         ttfa_target: options.ttfa_target,
+        first_audio_limit: options.first_audio_limit,
         // A batch on a CPU costs what its rows cost one by one: waiting for more chunks gains nothing and
         // spends the slack that a busy machine will need.
         background_batch: 1,

@@ -158,9 +158,10 @@ impl Tokenizer {
     /// For each id the digits it spells: other scripts' digits are of several bytes, and of several ids.
     pub(crate) fn digits(&self) -> Vec<u8> {
         let mut digits = vec![0; self.ids_end() as usize];
-        for (spelling, id) in self.model.get_vocab() {
+        for (id, digits) in (0..).zip(&mut digits) {
+            let spelling = self.model.id_to_token(id).unwrap_or_default();
             let count = spelling.bytes().filter(u8::is_ascii_digit).count();
-            digits[id as usize] = u8::try_from(count).unwrap_or(u8::MAX);
+            *digits = u8::try_from(count).unwrap_or(u8::MAX);
         }
         digits
     }
