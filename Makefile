@@ -5,7 +5,7 @@ TOOLS := $(CURDIR)/target/tools
 export PATH := $(TOOLS)/cmake/data/bin:$(PATH)
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run build test rust-test browser-test client-test wer bench parity sim fmt lint clean-tools
+.PHONY: help run build test rust-test browser-test client-test wer bench longtext parity sim fmt lint clean-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -40,6 +40,10 @@ wer: build ## 40 sentences in each layout judged by Whisper base
 
 bench: build ## measure the figures of docs/performance.md, write JSON, regenerate its tables
 	bash tests/bench/run.sh
+
+longtext: build ## speak ten minutes of text; memory over time and the seams between segments
+	VOXLANE_BINARY=$(CURDIR)/target/release/voxlane PYTHONDONTWRITEBYTECODE=1 python3 tests/bench/longtext.py; \
+	  status=$$?; python3 tests/bench/render.py && exit $$status
 
 parity: $(TOOLS)/cmake.ok ## make the larger parity cases with the reference package and compare
 	bash tests/parity/run.sh
