@@ -6,7 +6,7 @@ NVRTC := $(TOOLS)/nvrtc/nvidia/cu13/lib
 export PATH := $(TOOLS)/cmake/data/bin:$(PATH)
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run build test rust-test device-test stages browser-test client-test wer bench parity sim validate fmt lint clean-tools
+.PHONY: help run build test rust-test device-test stages browser-test client-test wer bench longtext parity sim validate fmt lint clean-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -56,6 +56,10 @@ sim: build ## answer the questions of docs/performance.md by simulation, regener
 
 validate: build ## compare simulated with measured capacity on this machine, which must be idle
 	VOXLANE_BINARY=target/release/voxlane python3 tests/bench/validate.py
+
+longtext: build ## speak ten minutes of text; memory over time and the seams between segments
+	VOXLANE_BINARY=$(CURDIR)/target/release/voxlane PYTHONDONTWRITEBYTECODE=1 python3 tests/bench/longtext.py; \
+	  status=$$?; python3 tests/bench/render.py && exit $$status
 
 parity: $(TOOLS)/cmake.ok ## make the larger parity cases with the reference package and compare
 	bash tests/parity/run.sh

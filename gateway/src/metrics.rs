@@ -68,6 +68,11 @@ pub(crate) fn session_closed(close: &'static str) {
     }
 }
 
+/// A session woke because something of its own fell due.
+pub(crate) fn session_woke(reason: &'static str) {
+    counter!("voxlane_session_wakes_total", "reason" => reason).increment(1);
+}
+
 pub(crate) fn connections(open: usize) {
     gauge!("voxlane_connections_open").set(open as f64);
 }
@@ -77,8 +82,8 @@ pub(crate) fn packets(sent: u64, bytes: u64) {
     counter!("voxlane_packet_bytes_total").increment(bytes);
 }
 
-pub(crate) fn packet_late() {
-    counter!("voxlane_packets_late_total").increment(1);
+pub(crate) fn packets_late(count: u64) {
+    counter!("voxlane_packets_late_total").increment(count);
 }
 
 pub(crate) fn playback_reports(count: u64) {
@@ -124,6 +129,9 @@ pub(crate) fn engine(stats: &EngineStats) {
     counter!("voxlane_engine_encode_hits_total").absolute(stats.encode_hits);
     counter!("voxlane_engine_frames_total").absolute(stats.frames);
     counter!("voxlane_engine_chunks_late_total").absolute(stats.chunks_late);
+    for (reason, count) in &stats.wakes {
+        counter!("voxlane_engine_wakes_total", "reason" => *reason).absolute(*count);
+    }
 }
 
 fn lane(name: &'static str, stats: LaneStats) {
@@ -149,6 +157,7 @@ fn describe() {
         ("voxlane_engine_encodes_total", "Encode stages run"),
         ("voxlane_engine_frames_total", "Frames decoded to sound"),
         ("voxlane_engine_refused_total", "Contexts the engine refused"),
+        ("voxlane_engine_wakes_total", "Times the engine woke because something fell due, by what it was"),
         ("voxlane_errors_total", "Requests and messages refused, by code"),
         ("voxlane_lane_busy_microseconds_total", "Time a lane was busy"),
         ("voxlane_lane_launches_total", "Launches in a lane"),
@@ -157,11 +166,15 @@ fn describe() {
         ("voxlane_opus_packets_total", "Packets encoded"),
         ("voxlane_listener_underruns_total", "Times listeners ran dry, as they report"),
         ("voxlane_packet_bytes_total", "Bytes of audio packets sent"),
-        ("voxlane_packets_late_total", "Packets that left after the listener ran out"),
+        (
+            "voxlane_packets_late_total",
+            "Packets that left after the listener ran out, by its reports where it sends any",
+        ),
         ("voxlane_packets_sent_total", "Audio packets sent"),
         ("voxlane_panics_total", "Panics caught; each is a bug of ours"),
         ("voxlane_playback_reports_ignored_total", "Playback reports that could not be true"),
         ("voxlane_playback_reports_total", "Playback reports taken in"),
+        ("voxlane_session_wakes_total", "Times a session woke because something fell due, by what it was"),
         ("voxlane_sessions_closed_total", "Sessions that ended, by close code name"),
         ("voxlane_sessions_total", "Sessions since start"),
         ("voxlane_slow_readers_total", "Sessions cut because they did not read"),

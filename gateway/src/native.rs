@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use contract::EngineHandle;
+use contract::{EngineHandle, Span};
 use runtime::{DeviceChoice, ModelSource, OpenOptions, Precision};
 
 use crate::clock::Clock;
@@ -62,6 +62,9 @@ pub(crate) fn options(
     Ok(OpenOptions {
         contexts_max: config.contexts_max,
         device,
+        first_audio_limit: Span::from_micros(
+            i64::try_from(config.first_audio_limit.as_micros()).unwrap_or(i64::MAX),
+        ),
         bench: config.bench,
         ..OpenOptions::new(source, name, clock.origin())
     })

@@ -198,7 +198,9 @@ impl Utterance {
         match output {
             Output::Chunk(chunk) => self.waiting.extend(chunk.samples.iter()),
             Output::Finished { reason, usage, error } => self.last = Some((reason, usage, error)),
-            Output::SegmentFinished { .. } => {}
+            Output::SegmentFinished { segment, end_sample, .. } => {
+                tracing::debug!(segment, end_sample, "segment spoken");
+            }
         }
     }
 

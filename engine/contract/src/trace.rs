@@ -50,4 +50,6 @@ pub struct EngineStats {
     pub encode_hits: u64,
     pub frames: u64,
     pub chunks_late: u64,
+    /// Times the engine woke because something fell due, by what it was (scheduler's words).
+    pub wakes: Vec<(&'static str, u64)>,
 }

@@ -100,11 +100,11 @@ pub trait TextLogic: Send + Sync {
     /// Starts a segment's text.
     fn segment(&self) -> Box<dyn SegmentText>;
 
-    /// Most frames a segment of so many text ids may take: the runaway guard.
-    fn frames_max(&self, text_ids: usize) -> u32;
+    /// Most frames a segment of this text may take: the runaway guard.
+    fn frames_max(&self, text_ids: &[u32]) -> u32;
 
-    /// Frames a segment of so many text ids will probably take: for admission.
-    fn frames_predicted(&self, text_ids: usize) -> u32;
+    /// Frames a segment of this text will probably take: for admission.
+    fn frames_predicted(&self, text_ids: &[u32]) -> u32;
 }
 
 /// One segment's text on its way to ids. How text is split over pushes never changes the ids.

@@ -286,10 +286,24 @@ fn control_tokens_in_text_are_refused_even_when_split() {
 #[test]
 fn the_frame_guard_grows_with_text_and_ends_at_the_models_bound() {
     let text = open_tiny().text();
-    assert_eq!(text.frames_max(0), text.frames_max(1));
-    assert!(text.frames_max(30) > text.frames_max(1));
-    assert_eq!(text.frames_max(100_000), 511);
-    assert!((1..200).all(|ids| text.frames_predicted(ids) <= text.frames_max(ids)));
+    let ids = |words: &str| {
+        let mut segment = text.segment();
+        let mut ids = segment.push(words).expect("plain text");
+        ids.extend(segment.end());
+        ids
+    };
+    let (word, words, digits) = (ids("One"), ids(&"word ".repeat(30)), ids(&"7".repeat(30)));
+    assert_eq!(text.frames_max(&[]), text.frames_max(&word));
+    assert!(text.frames_max(&words) > text.frames_max(&word));
+    assert_eq!(digits.len(), 30, "a digit is an id of its own");
+    assert_eq!(text.frames_max(&digits), 360, "and may take longer than another");
+    assert_eq!(text.frames_max(&ids(&"word ".repeat(5_000))), 511);
+    for count in 1..200 {
+        for one in ["word ", "7", "7 ", ".", "W"] {
+            let ids = ids(&one.repeat(count));
+            assert!(text.frames_predicted(&ids) <= text.frames_max(&ids), "{count} of {one:?}");
+        }
+    }
 }
 
 /// One of the random checkpoints of the other variants.

@@ -287,7 +287,7 @@ fn a_control_token_split_over_deltas_is_refused_by_name_and_nothing_of_that_delt
             ids.extend(stream.push(&first.iter().collect::<String>()).expect("not yet a control token"));
             let refused =
                 stream.push(&second.iter().collect::<String>()).expect_err("spells a control token");
-            assert_eq!(refused, *token);
+            assert_eq!(refused, token.content);
             ids.extend(stream.push(" now").expect("the refused delta left no trace"));
             ids.extend(stream.end());
             let taken = format!("Say {} now", first.iter().collect::<String>());

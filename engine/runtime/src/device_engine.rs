@@ -89,10 +89,13 @@ pub(crate) struct DeviceEngine {
 impl DeviceEngine {
     fn run(mut self) {
         loop {
-            let (due, _reason) = self.sched.poll_timeout();
+            let (due, reason) = self.sched.poll_timeout();
             let delivery = self.shared.mailbox.collect(self.clock.until(due, PARK_MAX));
             let now = self.clock.now();
             self.shared.beat(now);
+            if due <= now {
+                self.shared.woke(reason);
+            }
             for message in delivery.messages {
                 self.handle_message(now, message);
             }
@@ -215,8 +218,8 @@ impl DeviceEngine {
             }
         }
         let prompt = segment.prompt.as_ref()?;
-        let frames_predicted = self.text.frames_predicted(segment.ids.len());
-        let frames_max = self.text.frames_max(segment.ids.len());
+        let frames_predicted = self.text.frames_predicted(&segment.ids);
+        let frames_max = self.text.frames_max(&segment.ids);
         let ids = segment.schedulable_ids();
         let closed = segment.over || prompt.text_end_used;
         Some(if ready {

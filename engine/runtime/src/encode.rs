@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Stage, Tick};
-use device::{Completed, ExecutableId, Launch};
-use models::{CodecRow, EncodeJob, EncodeWork, StageInputs, VoiceFeatures};
+use device::{Backend, Completed, ExecutableId, Launch};
+use models::{CodecRow, EncodeJob, EncodeWork, PlacedModel, StageInputs, VoiceFeatures};
 use sched::{Command, Completion, EncodeKey, LaunchResult};
 
 use crate::device_engine::DeviceEngine;
+use crate::executables::Executables;
 use crate::launching::internal;
 
 /// Device launches that are steps of an encode have ids of their own, above every scheduler's.
@@ -22,6 +23,54 @@ pub(crate) struct Encoding {
     started: Tick,
     cores: Vec<u32>,
     reason: &'static str,
+}
+
+/// What an encoding needs next.
+pub(crate) enum EncodeStep {
+    Done(Box<VoiceFeatures>),
+    /// One launch in the lm lane, whose outputs the job is then given.
+    Launch {
+        executable: ExecutableId,
+        inputs: StageInputs,
+    },
+}
+
+/// Goes on with a job until it needs a launch or is done; what needs no launch is done here.
+///
+/// # Errors
+/// What the job or the device refuses.
+pub(crate) fn next_step(
+    job: &mut dyn EncodeJob,
+    backend: &mut dyn Backend,
+    model: &dyn PlacedModel,
+    executables: &mut Executables,
+    priming_slot: u32,
+) -> Result<EncodeStep, EngineError> {
+    loop {
+        match job.next() {
+            EncodeWork::Done(features) => return Ok(EncodeStep::Done(Box::new(features))),
+            EncodeWork::ReadStates { states } => {
+                let rows: Result<Vec<_>, _> =
+                    states.into_iter().map(|state| backend.read_state(state, priming_slot)).collect();
+                job.outputs(rows.map_err(internal)?)?;
+            }
+            EncodeWork::Launch { program, inputs } => {
+                let built = executables.encode(backend, model, program);
+                let executable = built.map_err(|error| EngineError::Internal { what: error.to_string() })?;
+                let inputs = StageInputs { rows: 1, tokens: 0, inputs };
+                return Ok(EncodeStep::Launch { executable, inputs });
+            }
+            EncodeWork::Codec { length, start, codes } => {
+                let row = CodecRow { slot: priming_slot, start, codes: &codes };
+                let inputs = model.codec_inputs(&[row], length);
+                let missing =
+                    || EngineError::Internal { what: "no codec executable to prime with".to_owned() };
+                let executable =
+                    executables.find(Stage::Codec, length, Partition::Whole).ok_or_else(missing)?;
+                return Ok(EncodeStep::Launch { executable, inputs });
+            }
+        }
+    }
 }
 
 impl DeviceEngine {
@@ -86,32 +135,13 @@ impl DeviceEngine {
 
     /// Makes the job's next launch, or gives its features when there is none.
     fn next_launch(&mut self, encoding: &mut Encoding) -> Result<Option<VoiceFeatures>, EngineError> {
-        loop {
-            match encoding.job.next() {
-                EncodeWork::Done(features) => return Ok(Some(features)),
-                EncodeWork::ReadStates { states } => {
-                    let slot = self.priming_slot;
-                    let rows: Result<Vec<_>, _> =
-                        states.into_iter().map(|state| self.backend.read_state(state, slot)).collect();
-                    encoding.job.outputs(rows.map_err(internal)?)?;
-                }
-                EncodeWork::Launch { program, inputs } => {
-                    let built = self.executables.encode(self.backend.as_mut(), self.model.as_ref(), program);
-                    let executable =
-                        built.map_err(|error| EngineError::Internal { what: error.to_string() })?;
-                    self.launch_step(encoding, executable, StageInputs { rows: 1, tokens: 0, inputs })?;
-                    return Ok(None);
-                }
-                EncodeWork::Codec { length, start, codes } => {
-                    let row = CodecRow { slot: self.priming_slot, start, codes: &codes };
-                    let inputs = self.model.codec_inputs(&[row], length);
-                    let missing =
-                        || EngineError::Internal { what: "no codec executable to prime with".to_owned() };
-                    let executable =
-                        self.executables.find(Stage::Codec, length, Partition::Whole).ok_or_else(missing)?;
-                    self.launch_step(encoding, executable, inputs)?;
-                    return Ok(None);
-                }
+        let Self { backend, model, executables, priming_slot, .. } = self;
+        match next_step(encoding.job.as_mut(), backend.as_mut(), model.as_ref(), executables, *priming_slot)?
+        {
+            EncodeStep::Done(features) => Ok(Some(*features)),
+            EncodeStep::Launch { executable, inputs } => {
+                self.launch_step(encoding, executable, inputs)?;
+                Ok(None)
             }
         }
     }

@@ -57,6 +57,8 @@ pub struct OpenOptions {
     pub voice_cache_bytes: usize,
     /// First audio is due this long after arrival.
     pub ttfa_target: Span,
+    /// A context whose first audio is predicted later than this is refused.
+    pub first_audio_limit: Span,
 }
 
 impl OpenOptions {
@@ -72,6 +74,7 @@ impl OpenOptions {
             start,
             voice_cache_bytes: 64 << 20,
             ttfa_target: Span::from_millis(200),
+            first_audio_limit: Span::from_millis(2_000),
         }
     }
 }

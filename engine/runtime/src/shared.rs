@@ -10,6 +10,7 @@ use contract::{
     Usage,
 };
 use models::SegmentText;
+use sched::WakeReason;
 
 use crate::mailbox::Mailbox;
 use crate::message::Message;
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     launches: Mutex<VecDeque<LaunchSpan>>,
     failure: Mutex<Option<String>>,
     heartbeat: AtomicU64,
+    /// By [`WakeReason`]: times it was what the engine woke for.
+    wakes: [AtomicU64; WakeReason::ALL.len()],
 }
 
 /// One open context as callers' threads see it.
@@ -59,6 +62,7 @@ impl Shared {
             launches: Mutex::new(VecDeque::new()),
             failure: Mutex::new(None),
             heartbeat: AtomicU64::new(0),
+            wakes: Default::default(),
         }
     }
 
@@ -92,6 +96,11 @@ impl Shared {
 
     pub(crate) fn beat(&self, now: Tick) {
         self.heartbeat.store(now.as_micros(), Ordering::Relaxed);
+    }
+
+    /// The engine thread woke because this fell due.
+    pub(crate) fn woke(&self, reason: WakeReason) {
+        self.wakes[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn health(&self, now: Tick) -> Health {
@@ -138,6 +147,8 @@ impl Shared {
 
     pub(crate) fn stats(&self) -> EngineStats {
         let mut stats = lock(&self.stats).clone();
+        let count = |reason: WakeReason| self.wakes[reason as usize].load(Ordering::Relaxed);
+        stats.wakes = WakeReason::ALL.map(|reason| (reason.name(), count(reason))).to_vec();
         stats.mailbox_depth = u32::try_from(self.mailbox.depth()).unwrap_or(u32::MAX);
         stats
     }

@@ -15,13 +15,14 @@ use cpu::{CpuBackend, CpuOptions};
 use cuda::{CudaBackend, CudaOptions};
 use device::{Backend, Completed, ExecutableId, Launch};
 use models::{
-    Capacity, CodecRow, DecodeRow, EncodeWork, Model, NextText, PlacedModel, PrefillRow, Prompt, RowSampling,
-    SpeechPlan, StageFacts, StageInputs, TextLogic, VoiceFeatures,
+    Capacity, CodecRow, DecodeRow, Model, NextText, PlacedModel, PrefillRow, Prompt, RowSampling, SpeechPlan,
+    StageFacts, StageInputs, TextLogic, VoiceFeatures,
 };
 use sched::{CostTable, EncodeKey, Profile, Sched, SchedConfig};
 
 use crate::clock::Clock;
 use crate::device_engine::{DeviceEngine, describe};
+use crate::encode::{EncodeStep, next_step};
 use crate::executables::{Buckets, Executables};
 use crate::launching::Flights;
 use crate::shared::Shared;
@@ -124,6 +125,7 @@ pub(crate) fn prepare(
         prefill_rows_max: batches.prefill,
         prefill_tokens_max: batches.prefill_tokens,
         ttfa_target: options.ttfa_target,
+        first_audio_limit: options.first_audio_limit,
         background_batch: batches.background,
         ..SchedConfig::default()
     };
@@ -223,27 +225,14 @@ impl Warming<'_> {
             let Some(planned) = plan.clip.as_ref() else { continue };
             let mut job = self.model.encode(planned).map_err(OpenError::Warming)?;
             let features = loop {
-                match job.next() {
-                    EncodeWork::Done(features) => break Arc::new(features),
-                    EncodeWork::ReadStates { states } => {
-                        let slot = self.priming_slot;
-                        let rows: Result<Vec<_>, _> =
-                            states.into_iter().map(|state| self.backend.read_state(state, slot)).collect();
-                        job.outputs(rows?).map_err(OpenError::Warming)?;
-                    }
-                    EncodeWork::Launch { program, inputs } => {
-                        let executable =
-                            self.executables.encode(self.backend.as_mut(), self.model.as_ref(), program)?;
-                        let done =
-                            self.run(Lane::Lm, executable, StageInputs { rows: 1, tokens: 0, inputs })?;
+                let Self { backend, model, executables, priming_slot, .. } = self;
+                let step =
+                    next_step(job.as_mut(), backend.as_mut(), model.as_ref(), executables, *priming_slot);
+                match step.map_err(OpenError::Warming)? {
+                    EncodeStep::Done(features) => break Arc::new(*features),
+                    EncodeStep::Launch { executable, inputs } => {
+                        let done = self.run(Lane::Lm, executable, inputs)?;
                         job.outputs(done.result?).map_err(OpenError::Warming)?;
-                    }
-                    EncodeWork::Codec { length, start, codes } => {
-                        let row = CodecRow { slot: self.priming_slot, start, codes: &codes };
-                        let inputs = self.model.codec_inputs(&[row], length);
-                        let executable = self.built(Stage::Codec, length, Partition::Whole)?;
-                        self.run(Lane::Lm, executable, inputs)?.result?;
-                        job.outputs(Vec::new()).map_err(OpenError::Warming)?;
                     }
                 }
             };

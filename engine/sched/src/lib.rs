@@ -194,6 +194,7 @@ impl Sched {
                 encode_hits: 0,
                 frames: counters.frames,
                 chunks_late: counters.chunks_late,
+                wakes: Vec::new(),
             },
             counters,
             slots_free: self.slots.free(),

@@ -29,6 +29,36 @@ pub enum WakeReason {
     WaitLimit,
 }
 
+impl WakeReason {
+    pub const ALL: [Self; 9] = [
+        Self::Nothing,
+        Self::BackgroundDeadline,
+        Self::ChunkTurnsUrgent,
+        Self::ChunkCut,
+        Self::ContinuationDue,
+        Self::DeferralCap,
+        Self::IdleLimit,
+        Self::LeadRunsDown,
+        Self::WaitLimit,
+    ];
+
+    /// For metrics and traces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::BackgroundDeadline => "background_deadline",
+            Self::ChunkTurnsUrgent => "chunk_turns_urgent",
+            Self::ChunkCut => "chunk_cut",
+            Self::ContinuationDue => "continuation_due",
+            Self::DeferralCap => "deferral_cap",
+            Self::IdleLimit => "idle_limit",
+            Self::LeadRunsDown => "lead_runs_down",
+            Self::WaitLimit => "wait_limit",
+        }
+    }
+}
+
 /// The earliest of what is still to come.
 #[derive(Clone, Copy, Debug)]
 struct Earliest {

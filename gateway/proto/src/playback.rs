@@ -116,6 +116,14 @@ impl PlaybackClock {
         self.open_loop = self.open_loop.max(arrival - duration(start));
     }
 
+    /// Whether a packet that begins at media position `start` and is sent now comes after the listener has
+    /// run out: by its reports where there are any, else by what was sent.
+    #[must_use]
+    pub fn is_late(&self, now: Tick, start: u64, link: &Link) -> bool {
+        let arrival = micros(now) + link.one_way().as_micros();
+        self.filled && !self.is_paused() && arrival > self.origin(link) + duration(start)
+    }
+
     /// A report of this epoch arrived; `last_sequence` is the context's last packet sent.
     pub fn handle_report(
         &mut self,

@@ -252,6 +252,39 @@ fn a_listener_that_falls_silent_is_guarded_wider_and_after_three_seconds_left_to
 }
 
 #[test]
+fn a_packet_is_late_by_the_listeners_reports_and_without_them_by_what_was_sent() {
+    let (link, at) = (Link::new(), |ms: i64| Tick::ZERO + Span::from_millis(1_000 + ms));
+    let second = 48_000;
+    let mut silent = PlaybackClock::new(None);
+    assert!(!silent.is_late(at(0), 0, &link), "nothing was promised before the first packet");
+    silent.handle_sent(at(0), 0, second, false, &link);
+    let mut reporting = silent.clone();
+    assert!(!silent.is_late(at(900), second, &link));
+    assert!(silent.is_late(at(1_100), second, &link));
+    // This listener began to play 400 ms after the first packet came, and says so.
+    let mut report = PlaybackReport {
+        context: 1,
+        epoch: Epoch(0),
+        t: 0.0,
+        played: 0,
+        buffered: second,
+        state: ListenerState::Playing,
+        underruns: 0,
+        sequence: 50,
+    };
+    assert_eq!(reporting.handle_report(at(400), &report, 50, &link), ReportOutcome::Accepted);
+    assert!(!reporting.is_late(at(1_300), second, &link));
+    assert!(reporting.is_late(at(1_500), second, &link));
+    report = PlaybackReport { state: ListenerState::Paused, t: 500.0, played: 4_800, ..report };
+    report.buffered -= 4_800;
+    assert_eq!(reporting.handle_report(at(500), &report, 50, &link), ReportOutcome::Accepted);
+    assert!(!reporting.is_late(at(60_000), second, &link), "nothing is due to a paused listener");
+    // The packet that came late has moved the clock of those who only listen.
+    silent.handle_sent(at(1_500), second, 2 * second, false, &link);
+    assert!(!silent.is_late(at(2_400), 2 * second, &link));
+}
+
+#[test]
 fn a_report_flood_is_dropped_and_nothing_else() {
     let link = Link::new();
     let mut clock = PlaybackClock::new(None);

@@ -225,3 +225,28 @@ proptest! {
         prop_assert_eq!(shape(&pieces(zones, &deltas)), shape(&pieces(zones, &[&text])));
     }
 }
+
+#[test]
+fn a_digit_counts_for_the_word_it_is_read_as() {
+    let number = "77777 ".repeat(24);
+    let segments = cut(SHORT, number.trim_end());
+    assert!(segments.len() > 5 && segments.iter().all(|segment| segment.len() <= 25), "{segments:?}");
+    // Words and numbers share a segment by what they take to speak, not by what they take to write.
+    let mixed = cut(SHORT, &format!("{} {}", "a".repeat(59), "1".repeat(11)));
+    assert_eq!(mixed.len(), 2, "{mixed:?}");
+    let mixed = cut(SHORT, &format!("{} {}", "a".repeat(59), "1".repeat(10)));
+    assert_eq!(mixed.len(), 1, "{mixed:?}");
+}
+
+#[test]
+fn digits_without_end_are_spoken_in_parts_and_none_is_lost() {
+    let zones = Zones::streamed(680);
+    let number = "31415926535897932384".repeat(10);
+    let segments = cut(zones, &number);
+    assert_eq!(segments.len(), 10, "{segments:?}");
+    assert_eq!(segments.concat(), number);
+    assert_eq!(
+        cut(zones, "Call 31415926535897932384 or 2, please"),
+        ["Call 31415926535897932384 or 2, please"]
+    );
+}

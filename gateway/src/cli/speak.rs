@@ -148,6 +148,7 @@ fn report(first: Option<Span>, took: Span, rate: u32, usage: Usage, reason: Fini
     }
     println!("audio        {:.2} s, {} frames", audio.as_micros() as f64 / 1e6, usage.frames);
     println!("RTF          {factor:.3}");
+    println!("characters   {}", usage.characters);
     println!("reason       {}", reason.name());
 }
 

@@ -113,6 +113,12 @@ pub const KEYS: &[Key] = &[
         "Published shapes with weights drawn from a seed, for measuring",
     ),
     key("engine.contexts_max", count(1, 4_096, "contexts"), "32", "Contexts that run at once in the engine"),
+    key(
+        "engine.first_audio_limit_ms",
+        count(50, 60_000, "ms"),
+        "2000",
+        "Predicted wait for first audio past which a request is refused; 150 keeps goodput up in overload",
+    ),
     key("engine.bench", Kind::Bool, "false", "Let requests set an exact number of frames, for measuring"),
     key("stream.contexts_max", count(1, 1_024, "contexts"), "8", "Live contexts in one session"),
     key(

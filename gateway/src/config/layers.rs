@@ -146,6 +146,7 @@ impl Resolved {
                 background_sms: self.count("engine.background_sms") as u32,
                 random_weights: (!random.is_empty()).then(|| random.to_owned()),
                 contexts_max: self.count("engine.contexts_max") as u32,
+                first_audio_limit: self.millis("engine.first_audio_limit_ms"),
                 bench: self.bool("engine.bench"),
             },
             stream: StreamConfig {
@@ -266,7 +267,7 @@ fn read_file(
 ) -> Result<(), ConfigError> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
         path: path.to_owned(),
-        message: error.to_string(),
+        message: readable(&error),
     })?;
     let from = Source::File(path.to_owned());
     for (section, entries) in &table {
@@ -281,6 +282,16 @@ fn read_file(
         }
     }
     Ok(())
+}
+
+/// The parser's text, but for whole numbers over 64 bits, of which it speaks in its own types.
+fn readable(error: &toml::de::Error) -> String {
+    let text = error.to_string();
+    if error.message().starts_with("invalid type: integer") {
+        return text
+            .replace(error.message(), &format!("this number is too large: at most {} can be", i64::MAX));
+    }
+    text
 }
 
 fn find(name: &str) -> Option<&'static Key> {

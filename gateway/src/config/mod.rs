@@ -52,6 +52,8 @@ pub struct EngineConfig {
     /// A published shape to fill with random weights.
     pub random_weights: Option<String>,
     pub contexts_max: u32,
+    /// A request whose first audio is predicted later than this is refused.
+    pub first_audio_limit: Duration,
     /// Requests may set the exact number of frames.
     pub bench: bool,
 }

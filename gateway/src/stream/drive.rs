@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::{EngineError, EngineHandle, FinishReason, Output as EngineOutput, Tick, Usage};
-use proto::session::{Config, EncodeJob, Encoded as WireEncoded, EngineCommand, Message, Output, Session};
+use proto::session::{
+    Config, EncodeJob, Encoded as WireEncoded, EngineCommand, Message, Output, Session, TimeoutReason,
+};
 use proto::wire::{CloseCode, Received};
 use tokio::sync::mpsc;
 
@@ -31,7 +33,7 @@ enum Wake {
     Engine(Tagged),
     Retry,
     Socket(Event),
-    Timeout,
+    Timeout(TimeoutReason),
     Visit(Visit),
     Written(u64),
 }
@@ -87,7 +89,7 @@ pub(super) async fn run(
     let mut drain = std::pin::pin!(app.drain.started());
     let mut draining = false;
     while drive.over.is_none() {
-        let (due, _) = drive.session.poll_timeout();
+        let (due, reason) = drive.session.poll_timeout();
         let timer = async {
             match due {
                 Tick::NEVER => std::future::pending().await,
@@ -104,7 +106,7 @@ pub(super) async fn run(
             Some(visit) = visitors.recv() => Wake::Visit(visit),
             until = &mut drain, if !draining => Wake::Drain(until),
             () = tokio::time::sleep(POOL_RETRY), if stuck => Wake::Retry,
-            () = timer => Wake::Timeout,
+            () = timer => Wake::Timeout(reason),
         };
         draining |= matches!(wake, Wake::Drain(_));
         drive.wake(wake);
@@ -161,7 +163,10 @@ impl Drive {
             }
             Wake::Retry => self.encoders.retry(),
             Wake::Socket(event) => self.event(now, event),
-            Wake::Timeout => self.session.handle_timeout(now),
+            Wake::Timeout(reason) => {
+                crate::metrics::session_woke(reason.name());
+                self.session.handle_timeout(now);
+            }
             Wake::Visit(Visit::Attach(attach)) => self.attach(now, attach),
             Wake::Visit(Visit::Leave) => {
                 self.session.handle_peer_close(now);

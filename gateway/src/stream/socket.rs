@@ -20,6 +20,9 @@ const EVENTS: usize = 8;
 /// Messages that wait for the socket. Their bytes are bounded by the session's own limits.
 const OUTGOING: usize = 8_192;
 
+/// Messages put onto a socket at once, at most.
+const BATCH: usize = 32;
+
 /// Time a peer gets to take a Close frame and answer it.
 const CLOSE_LINGER: Duration = Duration::from_secs(2);
 
@@ -202,26 +205,44 @@ async fn write(
     mut messages: mpsc::Receiver<Outgoing>,
     shared: Arc<Shared>,
 ) {
+    let mut batch = Vec::with_capacity(BATCH);
     loop {
-        let message = tokio::select! {
+        tokio::select! {
             biased;
             () = shared.cut.notified() => return close(sink, CloseCode::SlowReader).await,
-            message = messages.recv() => message,
-        };
-        // Without a Close: the session moved away, or the peer is gone.
-        let Some(message) = message else { return };
-        let (message, bytes) = match message {
-            Outgoing::Binary(bytes) => (Message::Binary(bytes.clone()), bytes.len()),
-            Outgoing::Text(text) => {
-                let bytes = text.len();
-                (Message::Text(text.into()), bytes)
+            _ = messages.recv_many(&mut batch, BATCH) => {}
+        }
+        if batch.is_empty() {
+            // Without a Close: the session moved away, or the peer is gone.
+            return;
+        }
+        let mut bytes = 0;
+        let mut closing = None;
+        let putting = async {
+            // What waits together leaves together: a burst of packets is not a system call each.
+            for message in batch.drain(..) {
+                let message = match message {
+                    Outgoing::Binary(payload) => {
+                        bytes += payload.len();
+                        Message::Binary(payload)
+                    }
+                    Outgoing::Text(text) => {
+                        bytes += text.len();
+                        Message::Text(text.into())
+                    }
+                    Outgoing::Ping(payload) => Message::Ping(Bytes::copy_from_slice(&payload)),
+                    Outgoing::Close(code) => {
+                        closing = Some(code);
+                        break;
+                    }
+                };
+                sink.feed(message).await?;
             }
-            Outgoing::Ping(payload) => (Message::Ping(Bytes::copy_from_slice(&payload)), 0),
-            Outgoing::Close(code) => return close(sink, code).await,
+            sink.flush().await
         };
         tokio::select! {
-            sent = sink.send(message) => {
-                if sent.is_err() {
+            put = putting => {
+                if put.is_err() {
                     return;
                 }
             }
@@ -231,6 +252,9 @@ async fn write(
         }
         shared.written.fetch_add(bytes as u64, Ordering::Release);
         shared.changed.notify_one();
+        if let Some(code) = closing {
+            return close(sink, code).await;
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use contract::{FinishReason, Output as EngineOutput, Span, Tick};
+use contract::{FinishReason, Output as EngineOutput, Tick};
 use proto::session::{Counters, EpochKey};
-use proto::wire::{CLOCK_HZ, Header, PacketKind, ServerMessage};
+use proto::wire::{Header, ServerMessage};
 
 use crate::metrics;
 
@@ -20,8 +20,8 @@ pub(super) struct Watch {
 struct Epoch {
     first_text: Option<Tick>,
     first_samples: Option<Tick>,
-    /// When sample 0 sounds for a listener who starts at the first packet and waits when dry.
-    zero: Option<Tick>,
+    /// A packet has left.
+    heard: bool,
     finished: bool,
 }
 
@@ -60,22 +60,13 @@ impl Watch {
         let Ok((header, _)) = Header::decode(message) else { return };
         let key = EpochKey { context: header.context, epoch: header.epoch };
         let Some(epoch) = self.epochs.get_mut(&key) else { return };
-        let start = Span::of_samples(u64::from(header.timestamp), CLOCK_HZ);
-        match epoch.zero {
-            None => {
-                if let Some(began) = epoch.first_text {
-                    metrics::first_audio("stream", now.since(began));
-                }
-                if let Some(began) = epoch.first_samples {
-                    metrics::first_packet(now.since(began));
-                }
-                epoch.zero = Some(now);
+        if !std::mem::replace(&mut epoch.heard, true) {
+            if let Some(began) = epoch.first_text {
+                metrics::first_audio("stream", now.since(began));
             }
-            Some(zero) if now > zero + start && header.kind != PacketKind::Gap => {
-                metrics::packet_late();
-                epoch.zero = Some(now + -start);
+            if let Some(began) = epoch.first_samples {
+                metrics::first_packet(now.since(began));
             }
-            Some(_) => {}
         }
         if epoch.finished && header.flags.contains(proto::wire::Flags::END) {
             self.epochs.remove(&key);
@@ -109,6 +100,7 @@ impl Watch {
     pub(super) fn counters(&mut self, counters: Counters) {
         metrics::playback_reports(counters.reports - self.counted.reports);
         metrics::playback_ignored(counters.reports_ignored - self.counted.reports_ignored);
+        metrics::packets_late(counters.late - self.counted.late);
         metrics::underruns(counters.underruns - self.counted.underruns);
         self.counted = counters;
     }

@@ -58,6 +58,8 @@ fn a_wrong_type_names_the_key_and_what_is_expected() {
     assert!(text.contains("opus.complexity") && text.contains("0 to 10"), "{text}");
     let text = file("[opus]\ncomplexity = 11").expect_err("out of bounds").to_string();
     assert!(text.contains("11"), "{text}");
+    let text = file("[opus]\ncomplexity = 99999999999999999999").expect_err("over 64 bits").to_string();
+    assert!(text.contains("line 2") && text.contains("too large") && !text.contains("i128"), "{text}");
     let text = file("[engine]\nkind = \"magic\"").expect_err("unknown engine").to_string();
     assert!(text.contains("engine.kind") && text.contains("scripted"), "{text}");
 }

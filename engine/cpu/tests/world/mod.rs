@@ -272,8 +272,8 @@ pub fn close(output: &HostTensor, expected: &[f64], tolerance: f64, name: &str) 
         return;
     }
     let far = |&(_, (&got, &want)): &(usize, (&f64, &f64))| {
-        // A value that is not a number is never close.
-        !((got - want).abs() <= tolerance * want.abs().max(1.0))
+        let error = (got - want).abs();
+        error.is_nan() || error > tolerance * want.abs().max(1.0)
     };
     let wrong: Vec<_> = values.iter().zip(expected).enumerate().filter(far).collect();
     let first: Vec<_> = wrong.iter().take(12).collect();

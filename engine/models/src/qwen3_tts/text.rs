@@ -34,6 +34,8 @@ pub(crate) struct Text {
     /// Ids of [`ROLE`].
     pub(crate) role: Vec<u32>,
     role_end: Vec<u32>,
+    /// Digits that each id spells.
+    digits: Vec<u8>,
 }
 
 impl Text {
@@ -63,7 +65,8 @@ impl Text {
                 return Err(bad(format!("{key} is {id}, but the tokenizer has {spelt} for it")));
             }
         }
-        Ok(Self { name: name.to_owned(), config, voices, tokenizer, role, role_end })
+        let digits = tokenizer.digits();
+        Ok(Self { name: name.to_owned(), config, voices, tokenizer, role, role_end, digits })
     }
 
     /// Ids of the words spoken in a reference, as they stand in the prompt.
@@ -181,6 +184,11 @@ impl Text {
         Ok(self.tokenizer.encode_template(&format!("{INSTRUCTION}{asked}{ROLE_END}")).into())
     }
 
+    fn amount(&self, ids: &[u32]) -> guard::Amount {
+        let digits = |id: &u32| self.digits.get(*id as usize).map_or(0, |&digits| usize::from(digits));
+        guard::Amount { ids: ids.len(), digits: ids.iter().map(digits).sum() }
+    }
+
     fn refuse_control_tokens(&self, text: &str) -> Result<(), EngineError> {
         match self.tokenizer.control_token_in(text) {
             Some(token) => Err(EngineError::ControlToken { token: token.content.clone() }),
@@ -239,12 +247,12 @@ impl TextLogic for Text {
         Box::new(Segment(TextStream::new(Arc::clone(&self.tokenizer))))
     }
 
-    fn frames_max(&self, text_ids: usize) -> u32 {
-        guard::frames_max(text_ids, frames_max(&self.config))
+    fn frames_max(&self, text_ids: &[u32]) -> u32 {
+        guard::frames_max(self.amount(text_ids), frames_max(&self.config))
     }
 
-    fn frames_predicted(&self, text_ids: usize) -> u32 {
-        guard::frames_predicted(text_ids, frames_max(&self.config))
+    fn frames_predicted(&self, text_ids: &[u32]) -> u32 {
+        guard::frames_predicted(self.amount(text_ids), frames_max(&self.config))
     }
 }
 

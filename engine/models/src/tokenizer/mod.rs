@@ -155,6 +155,17 @@ impl Tokenizer {
         self.control.iter().map(|token| token.id + 1).max().unwrap_or(0).max(words)
     }
 
+    /// For each id the digits it spells: other scripts' digits are of several bytes, and of several ids.
+    pub(crate) fn digits(&self) -> Vec<u8> {
+        let mut digits = vec![0; self.ids_end() as usize];
+        for (id, digits) in (0..).zip(&mut digits) {
+            let spelling = self.model.id_to_token(id).unwrap_or_default();
+            let count = spelling.bytes().filter(u8::is_ascii_digit).count();
+            *digits = u8::try_from(count).unwrap_or(u8::MAX);
+        }
+        digits
+    }
+
     pub(crate) fn composes(&self) -> bool {
         self.composes
     }

@@ -21,7 +21,8 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use marks::{Stop, WORD_CHARACTERS_MAX, ends_sentence, is_border_without_space, stop_after};
 
-/// Lengths at which a segment may end, in Unicode scalar values of spoken text.
+/// Lengths at which a segment may end, in Unicode scalar values of spoken text, a digit counting for the
+/// word it is read as ([`DIGIT_LENGTH`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zones {
     /// As `target`, for the first segment of a context.
@@ -50,6 +51,11 @@ pub enum Piece {
 /// Longest grapheme cluster kept whole, in scalar values. Longer ones (stacked combining marks without
 /// end) are treated as several.
 const CLUSTER_MAX: u32 = 32;
+/// Characters a digit counts for: "7" is spoken as long as "seven", and in "1749" as long as "seventeen".
+pub const DIGIT_LENGTH: u32 = 4;
+/// Digits in a row that are spoken in one segment. No number that people read out is longer, and models
+/// lose their place in longer ones (the embedded one reads 20 without fail, and babbles after 24).
+pub const DIGITS_MAX: u32 = 20;
 /// Most scalar values of spaces or leading punctuation held back.
 const HELD_MAX: u32 = 64;
 
@@ -67,6 +73,8 @@ pub struct Segmenter {
     held_lines: u32,
     /// Scalar values spoken in the current segment; 0 before its first letter.
     length: u32,
+    /// Digits in a row at the end.
+    digits: u32,
     stop: Stop,
     /// The word at the end, lower case, for abbreviations.
     word: String,
@@ -105,6 +113,7 @@ impl Segmenter {
             held_length: 0,
             held_lines: 0,
             length: 0,
+            digits: 0,
             stop: Stop::None,
             word: String::new(),
             line_start: true,
@@ -198,6 +207,7 @@ impl Segmenter {
 
     fn space(&mut self, cluster: &str, length: u32, out: &mut Vec<Piece>) {
         self.word.clear();
+        self.digits = 0;
         let line = cluster.contains(['\n', '\r', '\u{2028}', '\u{2029}']);
         self.line_start |= line;
         if self.length == 0 && self.held.is_empty() {
@@ -228,7 +238,8 @@ impl Segmenter {
             self.hold(cluster, length, out);
             return;
         }
-        self.length += self.held_length + length;
+        self.length += self.held_length + spoken_length(c, length);
+        self.digits = if c.is_numeric() { self.digits + 1 } else { 0 };
         speak(&self.held, out);
         speak(cluster, out);
         self.clear_held();
@@ -236,7 +247,10 @@ impl Segmenter {
 
     /// Whether the segment ends before a cluster that begins with `next`.
     fn cuts_before(&self, next: char, length: u32) -> bool {
-        if self.length + self.held_length + length > self.zones.max {
+        if self.length + self.held_length + spoken_length(next, length) > self.zones.max {
+            return true;
+        }
+        if next.is_numeric() && self.digits >= DIGITS_MAX {
             return true;
         }
         let spaced = !self.held.is_empty();
@@ -271,6 +285,7 @@ impl Segmenter {
             out.push(Piece::Cut);
             self.first = false;
             self.length = 0;
+            self.digits = 0;
         }
         let held = std::mem::take(&mut self.held);
         skip(&held, out);
@@ -283,6 +298,11 @@ impl Segmenter {
         self.held_length = 0;
         self.held_lines = 0;
     }
+}
+
+/// How long a cluster of `length` characters that begins with `c` is to speak.
+fn spoken_length(c: char, length: u32) -> u32 {
+    if c.is_numeric() { length.max(DIGIT_LENGTH) } else { length }
 }
 
 fn skip(text: &str, out: &mut Vec<Piece>) {

@@ -205,7 +205,8 @@ impl Session {
                 return;
             }
             let sequence = context.sequence.wrapping_add(1);
-            let Some((placed, traces)) = context.utterance.pop_packet(now, sequence, link) else { return };
+            let popped = context.utterance.pop_packet(now, sequence, link);
+            let Some((placed, traces, late)) = popped else { return };
             context.sequence = sequence;
             let message = context.message(&placed);
             context.replay.push(now, sequence, context.utterance.key.epoch, message.clone());
@@ -215,6 +216,7 @@ impl Session {
             self.out.send_binary(now, message);
             self.pings.handle_audio_sent();
             self.counters.packets += 1;
+            self.counters.late += u64::from(late);
         }
     }
 

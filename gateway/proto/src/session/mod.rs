@@ -131,6 +131,27 @@ pub enum TimeoutReason {
     TailWait,
 }
 
+impl TimeoutReason {
+    /// For metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ContextIdle => "context_idle",
+            Self::Drain => "drain",
+            Self::EngineRetry => "engine_retry",
+            Self::Idle => "idle",
+            Self::LettingGo => "letting_go",
+            Self::None => "none",
+            Self::Pacing => "pacing",
+            Self::Ping => "ping",
+            Self::Reports => "reports",
+            Self::ResumeWindow => "resume_window",
+            Self::SlowReader => "slow_reader",
+            Self::TailWait => "tail_wait",
+        }
+    }
+}
+
 /// What a session has counted since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -148,6 +169,8 @@ pub struct Counters {
     /// Underruns that listeners reported.
     pub underruns: u64,
     pub packets: u64,
+    /// Packets sent after their listener had run out, as far as is known.
+    pub late: u64,
     pub replayed: u64,
 }
 

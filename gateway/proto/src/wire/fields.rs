@@ -109,7 +109,12 @@ impl Fields {
             Some(other) => return Err(self.wrong(name, "a number", &other)),
         };
         if value < min || value > max {
-            return Err(self.out_of_range(name, format!("a number from {min} to {max}")));
+            // The greatest double is no bound that anybody would want to read.
+            let bound = match (min > f64::MIN, max < f64::MAX) {
+                (true, false) => format!("a number of at least {min}"),
+                _ => format!("a number from {min} to {max}"),
+            };
+            return Err(self.out_of_range(name, bound));
         }
         Ok(Some(value))
     }

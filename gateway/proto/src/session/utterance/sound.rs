@@ -107,16 +107,18 @@ impl Utterance {
         }
     }
 
-    /// The next packet that may leave, with the trace messages it is the first to carry.
+    /// The next packet that may leave, with the trace messages it is the first to carry, and whether the
+    /// listener has run out before it.
     pub(in crate::session) fn pop_packet(
         &mut self,
         now: Tick,
         sequence: u32,
         link: &Link,
-    ) -> Option<(Placed, Vec<ChunkTrace>)> {
+    ) -> Option<(Placed, Vec<ChunkTrace>, bool)> {
         let placed = self.pacer.pop(now, &self.clock, link)?;
         let end = placed.timestamp + u64::from(placed.packet.duration);
         let (from, to) = (self.pacer.media(placed.timestamp), self.pacer.media(end));
+        let late = placed.packet.kind != PacketKind::Gap && self.clock.is_late(now, from, link);
         self.clock.handle_sent(now, from, to, placed.last, link);
         let mut traces = Vec::new();
         while self.traces.front().is_some_and(|(start, _)| *start < end) {
@@ -124,7 +126,7 @@ impl Utterance {
                 traces.push(ChunkTrace { sequence, ..trace });
             }
         }
-        Some((placed, traces))
+        Some((placed, traces, late))
     }
 
     /// The `end` message, once, when nothing of the epoch is left to send.
