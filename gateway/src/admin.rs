@@ -51,6 +51,9 @@ fn readiness(app: &App) -> (bool, String) {
         return (false, "draining".to_owned());
     }
     match app.health() {
+        Health::Ready if let Some(reason) = app.auth.policy().waits_for(app.clock) => {
+            (false, format!("starting: {reason}"))
+        }
         Health::Ready if !app.sessions.has_room() => (false, "every session place is taken".to_owned()),
         Health::Ready => (true, "serving".to_owned()),
         Health::Starting(reason) => (false, format!("starting: {reason}")),

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use contract::{EngineHandle, Health};
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use crate::auth::{Auth, Policy};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::drain::Drain;
@@ -17,6 +18,7 @@ use crate::stream::Registry;
 pub struct App {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
+    pub(crate) auth: Auth,
     pub(crate) drain: Drain,
     pub(crate) encode: EncodePool,
     pub(crate) sessions: Registry,
@@ -30,6 +32,8 @@ pub struct App {
 }
 
 impl App {
+    /// Whoever serves it replaces the open policy it begins with.
+    ///
     /// # Errors
     /// When the operating system gives no thread or no random bytes.
     pub(crate) fn new(config: Config, clock: Clock) -> std::io::Result<Arc<Self>> {
@@ -41,6 +45,7 @@ impl App {
         Ok(Arc::new(Self {
             config,
             clock,
+            auth: Auth::new(Policy::everybody()?),
             drain: Drain::new(),
             encode,
             sessions: registry,

@@ -8,6 +8,7 @@ pub mod engine;
 
 mod admin;
 mod app;
+mod auth;
 mod drain;
 mod encode;
 mod error;

@@ -27,6 +27,10 @@ pub enum ListenError {
     Refused(#[from] ConfigError),
 }
 
+/// Marks a request that came over TLS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secure;
+
 /// Bounds on one listener's connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
@@ -42,9 +46,6 @@ pub(crate) fn bind(
     address: SocketAddr,
     send_buffer_bytes: u32,
 ) -> Result<TcpListener, ListenError> {
-    if !address.ip().is_loopback() {
-        return Err(ConfigError::NotLoopback { key, value: address.to_string() }.into());
-    }
     let open = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         socket.set_reuseaddr(true)?;
@@ -111,7 +112,7 @@ async fn serve(socket: TcpStream, router: Router, handshake_timeout: Duration, d
         }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(handshake_timeout).max_buf_size(64 * 1_024);
+    builder.timer(TokioTimer::new()).header_read_timeout(handshake_timeout).max_buf_size(32 * 1_024);
     let late = drain.draining();
     builder.keep_alive(!late);
     let connection = builder.serve_connection(TokioIo::new(socket), service).with_upgrades();

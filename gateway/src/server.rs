@@ -9,8 +9,9 @@ use contract::{Health, Span};
 use tokio::net::TcpListener;
 
 use crate::app::App;
+use crate::auth::Policy;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::drain::Drain;
 use crate::engine::Embedded;
 use crate::listen::{ConnectionLimits, ListenError, accept, bind};
@@ -39,12 +40,15 @@ impl Server {
     /// Binds both addresses. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`ServeError::Listen`] for an address that is in use or not loopback.
+    /// [`ServeError::Listen`] for an address that is in use, or that others can reach without a key, and for
+    /// keys that cannot be read.
     pub fn bind(config: Config, embedded: Option<Embedded>) -> Result<Self, ServeError> {
+        let policy = guard(&config)?;
         let buffer = config.stream.send_buffer_bytes;
         let public = bind("server.listen", "--listen", config.server.listen, buffer)?;
         let admin = bind("server.admin", "--admin", config.server.admin, buffer)?;
         let app = App::new(config, Clock::start())?;
+        app.auth.replace(policy);
         Ok(Self { app, public, admin, embedded })
     }
 
@@ -83,6 +87,7 @@ impl Server {
         let admin_limits = ConnectionLimits { connections_max: 64, ..limits };
         let admin_router = admin::router(Arc::clone(&app));
         tokio::spawn(accept(self.admin, admin_router, admin_limits, end.clone(), end.clone()));
+        tokio::spawn(crate::auth::keep_fresh(Arc::clone(&app)));
         let router = http::router(Arc::clone(&app));
         tokio::spawn(accept(self.public, router, limits, app.drain.clone(), end.clone()));
 
@@ -101,6 +106,27 @@ impl Server {
         end.start(app.clock.now());
         Ok(())
     }
+}
+
+/// The policy of the door; refuses addresses that it would leave open to others.
+fn guard(config: &Config) -> Result<Policy, ListenError> {
+    let server = &config.server;
+    let policy = Policy::load(config, None)?;
+    if policy.open {
+        if !server.listen.ip().is_loopback() {
+            let value = server.listen.to_string();
+            return Err(ConfigError::Unguarded { key: "server.listen", value }.into());
+        }
+        tracing::warn!(
+            listen = %server.listen,
+            "OPEN: no keys are set, so every program on this machine may speak; set keys in [auth] before others can reach it"
+        );
+    }
+    if !server.admin.ip().is_loopback() && !server.admin_remote {
+        let value = server.admin.to_string();
+        return Err(ConfigError::AdminExposed { key: "server.admin", value }.into());
+    }
+    Ok(policy)
 }
 
 /// Opens the engine away from the async workers and waits until it is ready.

@@ -66,7 +66,20 @@ pub struct Receiver {
 /// # Errors
 /// [`ClientError`] when the connection, the upgrade or the first message fails.
 pub async fn connect(address: &str) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
-    connect_with_buffer(address, None).await
+    dial(address, None, &[]).await
+}
+
+/// As [`connect`], with headers on top: `authorization`, `origin`, or a `sec-websocket-protocol` in place of
+/// the usual one.
+///
+/// # Errors
+/// As [`connect`]; [`ClientError::Closed`] or [`ClientError::Unreadable`] when the server closes or sends an
+/// error in place of `ready`.
+pub async fn connect_with_headers(
+    address: &str,
+    headers: &[(&'static str, String)],
+) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
+    dial(address, None, headers).await
 }
 
 /// As [`connect`], with a bound on the kernel's receive buffer: how a slow reader is played.
@@ -76,6 +89,14 @@ pub async fn connect(address: &str) -> Result<(Sender, Receiver, Box<Ready>), Cl
 pub async fn connect_with_buffer(
     address: &str,
     receive_buffer_bytes: Option<u32>,
+) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
+    dial(address, receive_buffer_bytes, &[]).await
+}
+
+async fn dial(
+    address: &str,
+    receive_buffer_bytes: Option<u32>,
+    headers: &[(&'static str, String)],
 ) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
     let target = tokio::net::lookup_host(address)
         .await?
@@ -89,6 +110,11 @@ pub async fn connect_with_buffer(
     socket.set_nodelay(true)?;
     let mut request = format!("ws://{address}/v1/stream").into_client_request().map_err(refused)?;
     request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
+    for (name, value) in headers {
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "a header cannot be sent"))?;
+        request.headers_mut().insert(*name, value);
+    }
     let (stream, _) = tokio_tungstenite::client_async(request, socket).await.map_err(refused)?;
     let (sink, stream) = stream.split();
     let mut receiver = Receiver { stream, closed: false };

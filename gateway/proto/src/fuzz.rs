@@ -156,6 +156,8 @@ fn other(
             session.handle_attach(*now, "r".to_owned(), &[received]);
         }
         (21, _) => session.handle_pong(*now, &u64::from(argument).to_be_bytes()),
+        (22, _) if argument == 252 => session.handle_token_renewed(*now),
+        (22, _) if argument > 249 && argument < 252 => session.handle_token_end(*now, Span::from_millis(500)),
         (22, _) if argument > 252 => session.handle_drain(*now, "test", Span::from_millis(500)),
         _ => *now += Span::from_millis(i64::from(argument) * 3),
     }

@@ -4,6 +4,7 @@ mod check;
 mod inspect;
 mod serve;
 mod speak;
+mod token;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Command {
     Serve(ServeFlags),
     /// Speak a text into a file
     Speak(speak::SpeakFlags),
+    /// Sign a token that lets somebody in
+    Token(token::TokenFlags),
 }
 
 /// Flags of `serve`. Each sets one key of the configuration.
@@ -47,7 +50,7 @@ struct ServeFlags {
     config: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineFlags,
-    /// Public address, loopback only [default: 127.0.0.1:8080]
+    /// Public address; any other than loopback needs keys [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
     /// Address of /livez, /readyz and /metrics [default: 127.0.0.1:9464]
@@ -102,6 +105,7 @@ pub fn main(embedded: Option<Embedded>) -> ExitCode {
         Command::Inspect { dir } => inspect::run(&dir),
         Command::Serve(flags) => serve::run(&flags, embedded),
         Command::Speak(flags) => speak::run(&flags, embedded),
+        Command::Token(flags) => token::run(&flags),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -121,6 +121,8 @@ impl Resolved {
             server: ServerConfig {
                 listen: self.address("server.listen")?,
                 admin: self.address("server.admin")?,
+                admin_remote: self.bool("server.admin_remote"),
+                hosts: self.list("server.hosts").iter().map(|host| host.to_ascii_lowercase()).collect(),
                 sessions_max: self.count("server.sessions_max") as u32,
                 connections_max: self.count("server.connections_max") as u32,
                 handshake_timeout: self.millis("server.handshake_timeout_ms"),
@@ -137,6 +139,7 @@ impl Resolved {
                 contexts_max: self.count("engine.contexts_max") as u32,
                 bench: self.bool("engine.bench"),
             },
+            auth: self.auth(),
             stream: StreamConfig {
                 contexts_max: self.count("stream.contexts_max") as u32,
                 frame_bytes_max: self.count("stream.frame_bytes_max") as usize,
@@ -184,26 +187,40 @@ impl Resolved {
         self.values.get(name).map(|(value, _)| value)
     }
 
-    fn text(&self, name: &str) -> &str {
+    pub(super) fn text(&self, name: &str) -> &str {
         match self.value(name) {
             Some(Value::Text(text)) => text,
             _ => "",
         }
     }
 
-    fn count(&self, name: &str) -> u64 {
+    pub(super) fn count(&self, name: &str) -> u64 {
         match self.value(name) {
             Some(Value::Count(count)) => *count,
             _ => 0,
         }
     }
 
-    fn bool(&self, name: &str) -> bool {
+    pub(super) fn bool(&self, name: &str) -> bool {
         matches!(self.value(name), Some(Value::Bool(true)))
     }
 
-    fn millis(&self, name: &str) -> Duration {
+    pub(super) fn millis(&self, name: &str) -> Duration {
         Duration::from_millis(self.count(name))
+    }
+
+    pub(super) fn list(&self, name: &str) -> &[String] {
+        match self.value(name) {
+            Some(Value::List(entries)) => entries,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn secret(&self, name: &str) -> &str {
+        match self.value(name) {
+            Some(Value::Secret(value)) => value,
+            _ => "",
+        }
     }
 
     fn address(&self, name: &str) -> Result<SocketAddr, ConfigError> {

@@ -1,5 +1,6 @@
 //! Configuration: one table of keys, three layers (file, environment, flags), one typed result.
 
+mod auth;
 mod error;
 mod keys;
 mod layers;
@@ -9,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use auth::{AuthConfig, Secret};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind};
 pub use layers::{Layers, Resolved, Source};
@@ -19,6 +21,7 @@ pub use value::Value;
 pub struct Config {
     pub server: ServerConfig,
     pub engine: EngineConfig,
+    pub auth: AuthConfig,
     pub stream: StreamConfig,
     pub opus: OpusConfig,
     pub log: LogConfig,
@@ -28,6 +31,10 @@ pub struct Config {
 pub struct ServerConfig {
     pub listen: SocketAddr,
     pub admin: SocketAddr,
+    /// The admin address may be reachable from elsewhere.
+    pub admin_remote: bool,
+    /// Host names that requests may be made to, in lower case; empty for any.
+    pub hosts: Vec<String>,
     pub sessions_max: u32,
     pub connections_max: u32,
     pub handshake_timeout: Duration,

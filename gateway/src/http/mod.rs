@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -27,9 +27,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/models", get(catalogue::models))
         .route("/v1/audio/voices", get(catalogue::voices))
         .route("/v1/audio/speech", post(speech::speak))
+        .route("/v1/realtime/client_secrets", post(crate::auth::create_client_secret))
         .route("/v1/stream", get(crate::stream::upgrade))
         .fallback(assets::serve)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), crate::auth::door))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), answer))
         .with_state(app)
 }
@@ -42,12 +44,10 @@ async fn answer(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     // The path only: a query may hold what a client wants to keep to itself.
     let path = request.uri().path().to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
-    let answered = match local_host(request.headers(), request.uri()) {
-        Err(error) => error.into_response(),
-        Ok(()) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-            Ok(response) => response,
-            Err(_) => ApiError::internal().into_response(),
-        },
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let answered = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => ApiError::internal().into_response(),
     };
     let mut response = match answered.extensions().get::<Refused>() {
         Some(Refused(error)) => {
@@ -59,6 +59,7 @@ async fn answer(State(app): State<Arc<App>>, mut request: Request, next: Next) -
         }
         None => answered,
     };
+    crate::auth::cross_origin(&app, origin.as_ref(), &mut response);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert("x-request-id", value);
     }
@@ -70,22 +71,6 @@ async fn answer(State(app): State<Arc<App>>, mut request: Request, next: Next) -
 async fn method_not_allowed() -> ApiError {
     let message = "this path exists, but not for this method; see the Allow header";
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
-}
-
-/// Refuses a Host that is not this machine: a page elsewhere could have its own name point here (DNS
-/// rebinding) and then read what we answer.
-fn local_host(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
-    let host = match uri.authority() {
-        Some(authority) => Some(authority.as_str()),
-        None => headers.get(header::HOST).and_then(|value| value.to_str().ok()),
-    };
-    match host {
-        Some(host) if is_loopback(host) => Ok(()),
-        _ => {
-            let message = "the Host header must name a loopback address (localhost, 127.0.0.1 or [::1])";
-            Err(ApiError::new(StatusCode::FORBIDDEN, "host_not_allowed", message).param("Host"))
-        }
-    }
 }
 
 /// Whether `host`, with or without port, names this machine.

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use super::RequestId;
 use crate::app::App;
+use crate::auth::Caller;
 use crate::drain::Guard;
 use crate::error::ApiError;
 use crate::file::{FileWriter, encoder, playing_time};
@@ -31,9 +32,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) async fn speak(
     State(app): State<Arc<App>>,
     Extension(id): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let arrival = app.clock.now();
+    let caller = caller.0?;
     if app.drain.draining() {
         return Err(ApiError::draining());
     }
@@ -54,7 +57,7 @@ pub(super) async fn speak(
         FileWriter::new(asked.format, file_hz, pre_skip, serial).map_err(|_| ApiError::internal())?;
     let cut = (target.zones, target.sample_rate);
     let mut utterance =
-        Utterance::open(&app, &engine, target.request(arrival, 0), cut, &asked.input, encoder)?;
+        Utterance::open(&app, &engine, target.request(arrival, caller.group()), cut, &asked.input, encoder)?;
 
     // The status waits for the first sound, so that a request that fails before it fails as HTTP does.
     let first = match utterance.next().await {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::{EngineError, EngineHandle, FinishReason, Output as EngineOutput, Tick, Usage};
+use contract::{EngineError, EngineHandle, FinishReason, Output as EngineOutput, Span, Tick, Usage};
 use proto::session::{Config, EncodeJob, Encoded as WireEncoded, EngineCommand, Message, Output, Session};
 use proto::wire::{CloseCode, Received};
 use tokio::sync::mpsc;
@@ -15,6 +15,7 @@ use super::registry::Attach;
 use super::socket::{Activity, Event, Outgoing, Socket};
 use super::watch::Watch;
 use crate::app::App;
+use crate::auth::TokenEnd;
 use crate::encode::Encoded;
 use crate::output::Tagged;
 
@@ -33,6 +34,7 @@ enum Wake {
     Retry,
     Socket(Event),
     Timeout,
+    TokenEnd,
     Written(u64),
 }
 
@@ -44,6 +46,9 @@ struct Drive {
     socket: Option<Socket>,
     door: mpsc::Sender<Attach>,
     token: String,
+    /// Whose token opened it, and when that ends.
+    owner: TokenEnd,
+    token_over: bool,
     replies: VecDeque<Reply>,
     watch: Watch,
     /// Set when the session is over, with the name of the close.
@@ -51,14 +56,20 @@ struct Drive {
 }
 
 /// Runs a session from its first socket to its end.
-pub(super) async fn run(app: Arc<App>, engine: Arc<dyn EngineHandle>, config: Config, socket: Socket) {
+pub(super) async fn run(
+    app: Arc<App>,
+    engine: Arc<dyn EngineHandle>,
+    config: Config,
+    socket: Socket,
+    owner: TokenEnd,
+) {
     let mut counted = Counted::new();
     let epochs = config.limits.contexts_open + LETTING_GO_MAX;
     let (engine, mut outputs) = EngineSide::new(engine, epochs);
     let (encoders, mut encoded) = Encoders::new(Arc::clone(&app), epochs);
     let (door, mut visitors) = mpsc::channel(1);
     let token = config.resume.clone();
-    app.sessions.announce(token.clone(), door.clone());
+    app.sessions.announce(owner.resume_key(&token), door.clone());
     let session = Session::new(app.clock.now(), config);
     let mut drive = Drive {
         app: Arc::clone(&app),
@@ -68,6 +79,8 @@ pub(super) async fn run(app: Arc<App>, engine: Arc<dyn EngineHandle>, config: Co
         socket: Some(socket),
         door,
         token,
+        owner,
+        token_over: false,
         replies: VecDeque::new(),
         watch: Watch::default(),
         over: None,
@@ -83,6 +96,7 @@ pub(super) async fn run(app: Arc<App>, engine: Arc<dyn EngineHandle>, config: Co
                 due => tokio::time::sleep_until(app.clock.deadline(due)).await,
             }
         };
+        let token_end = drive.token_end();
         let stuck = drive.encoders.stuck();
         let wake = tokio::select! {
             // The client first, so that a cancel overtakes the audio it cancels.
@@ -93,13 +107,14 @@ pub(super) async fn run(app: Arc<App>, engine: Arc<dyn EngineHandle>, config: Co
             Some(attach) = visitors.recv() => Wake::Attach(attach),
             until = &mut drain, if !draining => Wake::Drain(until),
             () = tokio::time::sleep(POOL_RETRY), if stuck => Wake::Retry,
+            () = token_end => Wake::TokenEnd,
             () = timer => Wake::Timeout,
         };
         draining |= matches!(wake, Wake::Drain(_));
         drive.wake(wake);
         drive.settle();
     }
-    app.sessions.withdraw(&drive.token);
+    app.sessions.withdraw(&drive.owner.resume_key(&drive.token));
     drive.watch.counters(drive.session.counters());
     counted.close = drive.over.unwrap_or("peer");
 }
@@ -152,10 +167,35 @@ impl Drive {
             Wake::Retry => self.encoders.retry(),
             Wake::Socket(event) => self.event(now, event),
             Wake::Timeout => self.session.handle_timeout(now),
+            Wake::TokenEnd => self.end_token(now),
             Wake::Written(bytes) => {
                 self.session.handle_written(now, usize::try_from(bytes).unwrap_or(usize::MAX));
             }
         }
+    }
+
+    /// Resolves when the token ends; after that, never.
+    fn token_end(&self) -> impl Future<Output = ()> + use<> {
+        let due = (self.owner.at != Tick::NEVER && !self.token_over).then_some(self.owner.at);
+        let clock = self.app.clock;
+        async move {
+            match due {
+                // A far deadline is approached in steps that the clock allows.
+                Some(due) => {
+                    while clock.now() < due {
+                        tokio::time::sleep_until(clock.deadline(due)).await;
+                    }
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn end_token(&mut self, now: Tick) {
+        self.token_over = true;
+        let grace = self.app.config.auth.token_grace;
+        let grace = Span::from_micros(i64::try_from(grace.as_micros()).unwrap_or(i64::MAX));
+        self.session.handle_token_end(now, grace);
     }
 
     fn event(&mut self, now: Tick, event: Event) {
@@ -266,7 +306,8 @@ impl Drive {
     /// This session's client wants another session back: its socket moves there, and this one ends.
     fn resume(&mut self, now: Tick, token: &str, received: Vec<Received>) {
         let Some(socket) = self.socket.take() else { return };
-        match self.app.sessions.attach(token, Attach { socket, received }) {
+        let attach = Attach { socket, received, token_end: self.owner.at };
+        match self.app.sessions.attach(&self.owner.resume_key(token), attach) {
             Ok(()) => self.over = Some("resumed"),
             Err(attach) => {
                 self.socket = Some(attach.socket);
@@ -282,7 +323,10 @@ impl Drive {
             return;
         };
         self.socket = Some(attach.socket);
-        self.app.sessions.announce(token.clone(), self.door.clone());
+        self.app.sessions.announce(self.owner.resume_key(&token), self.door.clone());
+        self.owner.at = attach.token_end;
+        self.token_over = false;
+        self.session.handle_token_renewed(now);
         self.token.clone_from(&token);
         self.session.handle_attach(now, token, &attach.received);
     }

@@ -14,7 +14,7 @@ use super::socket::Socket;
 pub(crate) struct Registry {
     live: Arc<AtomicUsize>,
     max: usize,
-    /// By resume token. No guard of it is ever held across an await.
+    /// By resume token and owner. No guard of it is ever held across an await.
     sessions: DashMap<String, mpsc::Sender<Attach>>,
 }
 
@@ -23,6 +23,8 @@ pub(crate) struct Registry {
 pub(super) struct Attach {
     pub(super) socket: Socket,
     pub(super) received: Vec<Received>,
+    /// When the token of the new socket ends.
+    pub(super) token_end: contract::Tick,
 }
 
 /// One session's place; dropping it gives the place back.

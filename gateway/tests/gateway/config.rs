@@ -23,7 +23,9 @@ fn rendered() -> String {
         }
         let value = match key.kind {
             Kind::Bool | Kind::Count { .. } => key.default.to_owned(),
-            Kind::Address | Kind::Choice(_) | Kind::Text(_) => format!("{:?}", key.default),
+            Kind::List(_) if key.default.is_empty() => "[]".to_owned(),
+            Kind::List(_) => panic!("no list has a default"),
+            Kind::Address | Kind::Choice(_) | Kind::Secret(_) | Kind::Text(_) => format!("{:?}", key.default),
         };
         text.push_str(&format!("# {}: {}\n{name} = {value}\n", key.about, key.kind.expected()));
     }

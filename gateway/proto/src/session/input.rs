@@ -154,6 +154,7 @@ impl Session {
     }
 
     fn open(&mut self, now: Tick, open: &Open) -> Result<(), WireError> {
+        self.check_token()?;
         if self.drain_until.is_some() {
             return Err(WireError::Draining);
         }
@@ -215,6 +216,7 @@ impl Session {
     fn append(&mut self, now: Tick, append: &TextAppend) -> Result<(), WireError> {
         let id = append.context;
         let (draining, room) = (self.drain_until.is_some(), self.room_to_speak());
+        let token = self.check_token();
         let max = self.config.limits.text_characters;
         let Some(context) = named(&mut self.contexts, &mut self.counters, now, id, append.epoch)? else {
             return Ok(());
@@ -223,6 +225,7 @@ impl Session {
         let epoch = utterance.key.epoch.0;
         let duplicate = append.sequence <= utterance.sequence;
         if !duplicate {
+            token?;
             if utterance.is_over() {
                 return Err(WireError::ContextEnded { context: id, epoch });
             }

@@ -12,6 +12,7 @@
 
 mod attach;
 mod context;
+mod expiry;
 mod input;
 mod output;
 mod replay;
@@ -129,6 +130,8 @@ pub enum TimeoutReason {
     SlowReader,
     /// The text has run dry.
     TailWait,
+    /// The token is over, and so is the time to finish in.
+    Token,
 }
 
 /// What a session has counted since its start.
@@ -178,6 +181,8 @@ pub struct Session {
     /// When the lost connection can no longer be taken up.
     detached_until: Option<Tick>,
     drain_until: Option<Tick>,
+    /// Set once the token is over: when what runs must have ended.
+    token_until: Option<Tick>,
     counters: Counters,
     now: Tick,
 }
@@ -199,6 +204,7 @@ impl Session {
             heard: now,
             detached_until: None,
             drain_until: None,
+            token_until: None,
             counters: Counters::default(),
             now,
             config,
@@ -397,6 +403,9 @@ impl Session {
         if let Some(at) = self.drain_until {
             deadlines.push(((at, TimeoutReason::Drain), CloseCode::GoingAway));
         }
+        if let Some(at) = self.token_until {
+            deadlines.push(((at, TimeoutReason::Token), CloseCode::Token));
+        }
         if let Some(at) = self.detached_until {
             deadlines.push(((at, TimeoutReason::ResumeWindow), CloseCode::Idle));
             return deadlines;
@@ -447,6 +456,8 @@ impl Session {
             self.pings.handle_busy(now);
         } else if self.drain_until.is_some() {
             self.close(CloseCode::GoingAway);
+            return;
+        } else if self.close_without_token() {
             return;
         }
         if self.out.is_attached()
