@@ -47,7 +47,8 @@ impl Auth {
 
     pub(crate) fn replace(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
-        self.replaced.notify_one();
+        // Whoever is not waiting reads the new policy anyway.
+        self.replaced.notify_waiters();
     }
 }
 
