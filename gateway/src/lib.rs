@@ -22,6 +22,7 @@ mod output;
 mod server;
 mod stream;
 mod utterance;
+mod voices;
 
 pub use app::App;
 pub use error::ApiError;

@@ -41,6 +41,11 @@ pub(crate) fn token_refused(reason: &'static str) {
     counter!("voxlane_tokens_refused_total", "reason" => reason).increment(1);
 }
 
+/// A client's clip became a voice.
+pub(crate) fn voice_kept() {
+    counter!("voxlane_voices_kept_total").increment(1);
+}
+
 /// A fetch of the key set: `done` or `failed`.
 pub(crate) fn key_set_fetched(outcome: &'static str) {
     counter!("voxlane_key_set_fetches_total", "outcome" => outcome).increment(1);
@@ -176,6 +181,7 @@ fn describe() {
         ("voxlane_sessions_closed_total", "Sessions that ended, by close code name"),
         ("voxlane_sessions_total", "Sessions since start"),
         ("voxlane_slow_readers_total", "Sessions cut because they did not read"),
+        ("voxlane_voices_kept_total", "Voices that clients brought"),
         ("voxlane_tokens_refused_total", "Tokens not taken, by reason"),
     ];
     for (name, about) in counters {

@@ -1,10 +1,10 @@
 //! What `POST /v1/audio/speech` asks, and the events it answers with when asked for `sse`
 //! (OpenAI's shape; the fields below `stream_format` are ours).
 
-use contract::Layout;
+use contract::{CloneMode, Layout};
 use serde::Serialize;
 
-use crate::catalog::Ask;
+use crate::catalog::{Ask, CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 use crate::wire::{ErrorObject, Fields, Json, SAMPLE_RATES, WireError, sampling, voice};
 
 /// Characters of `input` when the server is not configured otherwise.
@@ -17,6 +17,7 @@ const FIELDS: &[&str] = &[
     "language",
     "layout",
     "model",
+    "reference",
     "repetition_penalty",
     "response_format",
     "sample_rate",
@@ -39,6 +40,19 @@ pub struct SpeechRequest {
     /// Hertz of `wav` and `pcm`; `None` is the model's own rate.
     pub sample_rate: Option<u32>,
     pub stream: StreamFormat,
+    /// A clip in place of `voice`.
+    pub reference: Option<SpeechReference>,
+}
+
+/// A clip that came with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpeechReference {
+    /// Base64 of a WAV, FLAC, MP3, Ogg or WebM file.
+    pub audio: String,
+    /// The exact words of the clip.
+    pub transcript: Option<String>,
+    /// `None`: in context with a transcript, by speaker without.
+    pub mode: Option<CloneMode>,
 }
 
 /// Container and codec of the answer's audio.
@@ -107,17 +121,33 @@ impl SpeechRequest {
         let ask = Ask {
             model,
             voice: voice(&mut fields)?,
+            reference: None,
             language: fields.string("language", 256)?,
             instructions: fields.string("instructions", 16_384)?,
             layout: fields.choice("layout", &[("streamed", Layout::Streamed), ("whole", Layout::Whole)])?,
             sampling: sampling(&mut fields)?,
             exact_frames: fields.u32("exact_frames", 1, 100_000)?,
         };
-        Ok(Self { input, ask, format, sample_rate, stream })
+        let reference = reference(&mut fields)?;
+        if reference.is_some() && ask.voice.is_some() {
+            let hint = "give voice or reference, not both".to_owned();
+            return Err(WireError::Unsupported { param: "reference", hint });
+        }
+        Ok(Self { input, ask, format, sample_rate, stream, reference })
     }
 
     /// Layouts in the order HTTP prefers them: all the text is there.
     pub const LAYOUTS: [Layout; 2] = [Layout::Whole, Layout::Streamed];
+}
+
+fn reference(fields: &mut Fields) -> Result<Option<SpeechReference>, WireError> {
+    const KNOWN: &[&str] = &["audio", "mode", "transcript"];
+    let Some(mut fields) = fields.object("reference", KNOWN)? else { return Ok(None) };
+    let audio = fields.string("audio", usize::MAX)?;
+    let audio = fields.required("audio", audio)?;
+    let transcript = fields.string("transcript", TRANSCRIPT_CHARACTERS_MAX)?;
+    let mode = fields.choice("mode", CLONE_MODES)?;
+    Ok(Some(SpeechReference { audio, transcript, mode }))
 }
 
 fn format(fields: &mut Fields) -> Result<SpeechFormat, WireError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     Config, ConfigError, EngineConfig, EngineKind, KEYS, Key, LogConfig, OpusConfig, ServerConfig,
-    StreamConfig, Value,
+    StreamConfig, Value, VoicesConfig,
 };
 
 /// Where a value came from.
@@ -151,6 +151,11 @@ impl Resolved {
                 send_buffer_bytes: self.count("stream.send_buffer_bytes") as u32,
                 write_buffer_bytes: self.count("stream.write_buffer_bytes") as usize,
                 slow_reader: self.millis("stream.slow_reader_ms"),
+            },
+            voices: VoicesConfig {
+                folder: Some(self.text("voices.folder")).filter(|path| !path.is_empty()).map(PathBuf::from),
+                per_tenant_max: self.count("voices.per_tenant_max") as usize,
+                upload_bytes_max: self.count("voices.upload_bytes_max") as usize,
             },
             opus: OpusConfig {
                 threads: self.count("opus.threads") as usize,

@@ -23,6 +23,7 @@ pub struct Config {
     pub engine: EngineConfig,
     pub auth: AuthConfig,
     pub stream: StreamConfig,
+    pub voices: VoicesConfig,
     pub opus: OpusConfig,
     pub log: LogConfig,
 }
@@ -76,6 +77,15 @@ pub struct StreamConfig {
     pub send_buffer_bytes: u32,
     pub write_buffer_bytes: usize,
     pub slow_reader: Duration,
+}
+
+/// Voices that clients bring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoicesConfig {
+    /// Where they are kept; `None` keeps none.
+    pub folder: Option<PathBuf>,
+    pub per_tenant_max: usize,
+    pub upload_bytes_max: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,12 +23,16 @@ use crate::error::{ApiError, Refused};
 pub(crate) struct RequestId(pub(crate) String);
 
 pub(crate) fn router(app: Arc<App>) -> Router {
+    // Bodies are bounded where they are read, each by its own configured bound.
+    let body_bound = axum::extract::DefaultBodyLimit::disable();
     Router::new()
         .route("/v1/models", get(catalogue::models))
-        .route("/v1/audio/voices", get(catalogue::voices))
+        .route("/v1/audio/voices", get(crate::voices::list).post(crate::voices::create))
+        .route("/v1/audio/voices/{id}", axum::routing::delete(crate::voices::delete))
         .route("/v1/audio/speech", post(speech::speak))
         .route("/v1/realtime/client_secrets", post(crate::auth::create_client_secret))
         .route("/v1/stream", get(crate::stream::upgrade))
+        .layer(body_bound)
         .fallback(assets::serve)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), crate::auth::door))

@@ -44,8 +44,9 @@ pub(super) async fn speak(
     let (parts, body) = request.into_parts();
     let body = read_body(&parts.headers, body, app.config.server.body_bytes_max).await?;
     let engine = Arc::clone(app.engine()?);
-    let asked = read(&body, app.config.server.input_characters_max)?;
+    let mut asked = read(&body, app.config.server.input_characters_max)?;
     let info = engine.info();
+    crate::voices::choose(&app, &caller, &info, &mut asked).await?;
     let target = Target::resolve(&info, &asked.ask, SpeechRequest::LAYOUTS, app.config.engine.bench)?;
     let file_hz = asked.sample_rate.unwrap_or(target.sample_rate);
     let encoder = encoder(asked.format, target.sample_rate, file_hz, app.config.opus)

@@ -15,3 +15,4 @@ mod speech;
 mod stream;
 mod support;
 mod tokens;
+mod voices;

@@ -171,6 +171,7 @@ impl Session {
         let ask = Ask {
             model: open.model.clone(),
             voice: open.voice.clone(),
+            reference: None,
             language: open.language.clone(),
             instructions: open.instructions.clone(),
             layout: open.layout,
