@@ -19,6 +19,7 @@ const EMBEDDED_NAME: &str = "tts-tiny";
 /// Why the model cannot be opened, and what would help.
 pub(crate) fn open(
     config: &EngineConfig,
+    features: Option<&Path>,
     embedded: Option<Embedded>,
     clock: Clock,
 ) -> Result<Arc<dyn EngineHandle>, String> {
@@ -34,6 +35,7 @@ pub(crate) fn open(
         contexts_max: config.contexts_max,
         cores,
         bench: config.bench,
+        features: features.map(Path::to_owned),
         ..OpenOptions::new(source, name, clock.origin())
     };
     runtime::open(options).map_err(|error| error.to_string())

@@ -133,7 +133,9 @@ fn guard(config: &Config) -> Result<Policy, ListenError> {
 async fn open(app: Arc<App>, embedded: Option<Embedded>) -> Result<(), String> {
     let opening = Arc::clone(&app);
     let opened = tokio::task::spawn_blocking(move || {
-        let outcome = crate::engine::open(&opening.config.engine, embedded, opening.clock);
+        let config = &opening.config;
+        let features = config.voices.folder.as_ref().map(|folder| folder.join("features"));
+        let outcome = crate::engine::open(&config.engine, features.as_deref(), embedded, opening.clock);
         opening.set_engine(outcome);
     });
     if opened.await.is_err() {

@@ -22,6 +22,7 @@ use sched::{CostTable, EncodeKey, Profile, Sched, SchedConfig};
 use crate::clock::Clock;
 use crate::device_engine::{DeviceEngine, describe};
 use crate::executables::{Buckets, Executables};
+use crate::kept::Kept;
 use crate::launching::Flights;
 use crate::shared::Shared;
 use crate::voices::VoiceCache;
@@ -50,6 +51,7 @@ pub(crate) fn open(
     model: Box<dyn Model>,
     clock: Clock,
     shared: &Arc<Shared>,
+    kept: Option<Arc<Kept>>,
 ) -> Result<(DeviceEngine, EngineInfo, usize), OpenError> {
     let facts = model.facts().clone();
     let text = model.text();
@@ -116,6 +118,7 @@ pub(crate) fn open(
         flights: Flights::default(),
         encoding: None,
         priming_slot,
+        kept,
         encode_hits: 0,
     };
     Ok((engine, info, config.open_max as usize))
