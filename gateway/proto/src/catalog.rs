@@ -43,6 +43,15 @@ pub struct Reference {
     pub mode: CloneMode,
 }
 
+/// Voices beside those of the models: the driver's own. May read a file, and must not wait for a network.
+pub trait Voices: std::fmt::Debug + Send + Sync {
+    /// Puts the clip that `ask.voice` names into `ask.reference`, if it names one of these.
+    ///
+    /// # Errors
+    /// When the voice is there and cannot be read.
+    fn choose(&self, info: &EngineInfo, ask: &mut Ask) -> Result<(), EngineError>;
+}
+
 /// A request that an engine can take.
 #[derive(Clone, Debug)]
 pub struct Target {

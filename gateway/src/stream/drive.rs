@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::encoders::{Encoders, Made};
 use super::engine_side::{EngineSide, Reply};
+use super::references::{JUDGED_MAX, Judged};
 use super::registry::Attach;
 use super::socket::{Activity, Event, Outgoing, Socket};
 use super::watch::Watch;
@@ -31,6 +32,7 @@ enum Wake {
     Drain(Tick),
     Encoded(Encoded),
     Engine(Tagged),
+    Reference(Judged),
     Retry,
     Socket(Event),
     Timeout,
@@ -44,6 +46,7 @@ struct Drive {
     engine: EngineSide,
     encoders: Encoders,
     socket: Option<Socket>,
+    judged: mpsc::Sender<Judged>,
     door: mpsc::Sender<Attach>,
     token: String,
     /// Whose token opened it, and when that ends.
@@ -67,6 +70,7 @@ pub(super) async fn run(
     let epochs = config.limits.contexts_open + LETTING_GO_MAX;
     let (engine, mut outputs) = EngineSide::new(engine, epochs);
     let (encoders, mut encoded) = Encoders::new(Arc::clone(&app), epochs);
+    let (judged, mut references) = mpsc::channel(JUDGED_MAX);
     let (door, mut visitors) = mpsc::channel(1);
     let token = config.resume.clone();
     app.sessions.announce(owner.resume_key(&token), door.clone());
@@ -77,6 +81,7 @@ pub(super) async fn run(
         engine,
         encoders,
         socket: Some(socket),
+        judged,
         door,
         token,
         owner,
@@ -104,6 +109,7 @@ pub(super) async fn run(
             event = next_event(&mut drive.socket) => event,
             Some(encoded) = encoded.recv() => Wake::Encoded(encoded),
             Some(output) = outputs.recv() => Wake::Engine(output),
+            Some(judged) = references.recv() => Wake::Reference(judged),
             Some(attach) = visitors.recv() => Wake::Attach(attach),
             until = &mut drain, if !draining => Wake::Drain(until),
             () = tokio::time::sleep(POOL_RETRY), if stuck => Wake::Retry,
@@ -164,6 +170,7 @@ impl Drive {
                     self.session.handle_engine(now, key, tagged.output);
                 }
             }
+            Wake::Reference((context, clip)) => self.session.handle_reference(now, context, clip),
             Wake::Retry => self.encoders.retry(),
             Wake::Socket(event) => self.event(now, event),
             Wake::Timeout => self.session.handle_timeout(now),
@@ -256,6 +263,7 @@ impl Drive {
                 }
                 self.replies.extend(self.engine.command(command));
             }
+            Output::Reference(job) => super::references::judge(*job, self.judged.clone()),
             Output::Resume { token, received } => self.resume(now, &token, received),
             Output::SendBinary(bytes) => {
                 self.watch.packet(now, &bytes);

@@ -7,6 +7,7 @@
 mod drive;
 mod encoders;
 mod engine_side;
+mod references;
 mod refusal;
 mod registry;
 mod socket;
@@ -25,9 +26,10 @@ use proto::session::{Config, Limits};
 use proto::wire::SUBPROTOCOL;
 
 use crate::app::App;
-use crate::auth::{Caller, TokenEnd};
+use crate::auth::{Caller, Principal, TokenEnd};
 use crate::error::ApiError;
 use crate::http::RequestId;
+use crate::voices::{Shelf, Viewer};
 
 pub(crate) use registry::Registry;
 
@@ -62,8 +64,7 @@ pub(crate) async fn upgrade(
         let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
         return Err(refuse(error.retry_after_ms(1_000)));
     };
-    let config =
-        session_config(&app, &engine, id.0, caller.group()).map_err(|_| refuse(ApiError::internal()))?;
+    let config = session_config(&app, &engine, id.0, &caller).map_err(|_| refuse(ApiError::internal()))?;
     let token = TokenEnd::of(&caller, app.auth.policy().leeway_s, app.clock);
     let guard = app.drain.enter();
     let limits = &app.config.stream;
@@ -86,7 +87,7 @@ fn session_config(
     app: &App,
     engine: &Arc<dyn EngineHandle>,
     session: String,
-    tenant: u32,
+    caller: &Principal,
 ) -> std::io::Result<Config> {
     let stream = &app.config.stream;
     let span = |duration: std::time::Duration| {
@@ -109,7 +110,10 @@ fn session_config(
         session,
         resume: resume_token()?,
         engine: engine.info(),
-        tenant,
+        tenant: caller.group(),
+        voices: app.voices.clone().map(|store| -> Arc<dyn proto::catalog::Voices> {
+            Arc::new(Shelf { store, viewer: Viewer::of(caller) })
+        }),
         bench: app.config.engine.bench,
         opus_pre_skip: OPUS_PRE_SKIP_48K,
         limits: Limits { contexts_open: limits.contexts_open.max(limits.contexts), ..limits },

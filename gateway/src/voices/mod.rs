@@ -10,8 +10,12 @@ mod form;
 mod manifest;
 mod record;
 mod resolve;
+mod shelf;
 mod store;
 
+pub(crate) use clip::{ClipError, judged, prepare};
 pub(crate) use endpoints::{create, delete, list};
+pub(crate) use record::Viewer;
 pub(crate) use resolve::choose;
+pub(crate) use shelf::Shelf;
 pub(crate) use store::Store;

@@ -52,6 +52,11 @@ pub(crate) async fn start_with(config: Config) -> Running {
 }
 
 impl Running {
+    /// One that another process serves.
+    pub(crate) fn elsewhere(public: SocketAddr, admin: SocketAddr) -> Self {
+        Self { public, admin, stop: None, task: tokio::spawn(async {}) }
+    }
+
     pub(crate) fn address(&self) -> String {
         self.public.to_string()
     }

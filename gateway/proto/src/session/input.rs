@@ -123,10 +123,10 @@ impl Session {
                 self.count_unreadable(now);
                 error
             }
-            Ok((header, _)) if self.contexts.contains_key(&header.context) => {
-                WireError::AudioNotAccepted { context: header.context }
-            }
-            Ok((header, _)) => WireError::UnknownContext { context: header.context },
+            Ok((header, payload)) => match self.reference_packet(now, &header, payload) {
+                Ok(()) => return,
+                Err(error) => error,
+            },
         };
         self.refuse(now, &error, None, None);
     }
@@ -168,16 +168,19 @@ impl Session {
             let max = self.config.limits.contexts_open;
             return Err(WireError::TooManyContexts { live: self.contexts.len(), max });
         }
-        let ask = Ask {
+        let mut ask = Ask {
             model: open.model.clone(),
             voice: open.voice.clone(),
-            reference: None,
+            reference: self.announced(open)?,
             language: open.language.clone(),
             instructions: open.instructions.clone(),
             layout: open.layout,
             sampling: open.sampling,
             exact_frames: open.exact_frames,
         };
+        if let Some(voices) = &self.config.voices {
+            voices.choose(&self.config.engine, &mut ask)?;
+        }
         let preferred = [Layout::Streamed, Layout::Whole];
         let target = Target::resolve(&self.config.engine, &ask, preferred, self.config.bench)?;
         let player = self.hello.as_ref().and_then(|hello| hello.playback);
@@ -222,6 +225,9 @@ impl Session {
         let Some(context) = named(&mut self.contexts, &mut self.counters, now, id, append.epoch)? else {
             return Ok(());
         };
+        if let Some(awaited) = &context.awaited {
+            awaited.check()?;
+        }
         let utterance = &mut context.utterance;
         let epoch = utterance.key.epoch.0;
         let duplicate = append.sequence <= utterance.sequence;

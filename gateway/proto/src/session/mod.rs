@@ -15,6 +15,7 @@ mod context;
 mod expiry;
 mod input;
 mod output;
+mod reference;
 mod replay;
 mod utterance;
 mod watch;
@@ -25,9 +26,11 @@ use std::sync::Arc;
 use contract::{EngineError, EngineInfo, Span, TextAccepted, Tick};
 
 pub use output::{AudioFormat, EncodeJob, EncodeWork, Encoded, EngineCommand, EpochKey, Output};
+pub use reference::ReferenceJob;
 pub use replay::{REPLAY_AGE_MAX, REPLAY_BYTES_MAX, REPLAY_PACKETS_MAX};
 pub use utterance::TAIL_WAIT;
 
+use crate::catalog::Voices;
 use crate::wire::{CloseCode, Hello, ServerMessage, WireError};
 use context::{Context, LettingGo};
 use output::Outbox;
@@ -90,6 +93,8 @@ pub struct Config {
     pub resume: String,
     pub engine: Arc<EngineInfo>,
     pub tenant: u32,
+    /// Kept voices that this session may speak with.
+    pub voices: Option<Arc<dyn Voices>>,
     /// Whether the server was started for benchmarking.
     pub bench: bool,
     /// Opus encoder's look-ahead in 48 kHz samples (312 for libopus' audio and voip modes).
@@ -445,6 +450,7 @@ impl Session {
         }
         let may_open = self.letting_go.len() < LETTING_GO_COUNT_MAX;
         for context in self.contexts.values_mut() {
+            let may_open = may_open && context.awaited.is_none();
             context.utterance.pump(&context.target, self.config.tenant, may_open, &mut self.out);
         }
         self.send_packets(now);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    #[error("context {context} takes no audio; this server accepts text only")]
+    #[error("context {context} takes no audio now: it was opened without reference, or its clip has ended")]
     AudioNotAccepted { context: u16 },
     #[error("a binary message begins with a header that cannot be read: {what}")]
     BadHeader { what: &'static str },
