@@ -13,6 +13,7 @@ use crate::drain::Drain;
 use crate::encode::EncodePool;
 use crate::error::ApiError;
 use crate::stream::Registry;
+use crate::usage::UsageLog;
 use crate::voices::Store;
 
 /// The process's state behind every endpoint.
@@ -22,6 +23,7 @@ pub struct App {
     pub(crate) auth: Auth,
     /// Where clients' voices are kept, if they are.
     pub(crate) voices: Option<Arc<Store>>,
+    pub(crate) usage: UsageLog,
     pub(crate) drain: Drain,
     pub(crate) encode: EncodePool,
     pub(crate) sessions: Registry,
@@ -44,6 +46,7 @@ impl App {
         // One piece of each live context can wait; a session seldom has more than two.
         let bound = (sessions * 2).max(64);
         let encode = EncodePool::start(config.opus.threads, bound, clock)?;
+        let usage = UsageLog::open(config.log.usage.as_deref())?;
         let registry = Registry::new(sessions);
         let kept = &config.voices;
         let voices = kept.folder.as_deref().map(|folder| Store::open(folder, kept.per_tenant_max));
@@ -53,6 +56,7 @@ impl App {
             clock,
             auth: Auth::new(Policy::everybody()?),
             voices,
+            usage,
             drain: Drain::new(),
             encode,
             sessions: registry,

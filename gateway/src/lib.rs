@@ -19,12 +19,17 @@ mod logs;
 mod metrics;
 mod native;
 mod output;
+mod proxies;
+mod reload;
 mod server;
 mod stream;
+mod tls;
+mod usage;
 mod utterance;
 mod voices;
 
 pub use app::App;
 pub use error::ApiError;
 pub use listen::ListenError;
+pub use reload::Reloader;
 pub use server::{ServeError, Server};

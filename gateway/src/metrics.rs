@@ -41,6 +41,16 @@ pub(crate) fn token_refused(reason: &'static str) {
     counter!("voxlane_tokens_refused_total", "reason" => reason).increment(1);
 }
 
+/// A TLS handshake that came to nothing.
+pub(crate) fn tls_failed() {
+    counter!("voxlane_tls_failures_total").increment(1);
+}
+
+/// A line of the usage log that could not be written.
+pub(crate) fn usage_lost() {
+    counter!("voxlane_usage_lines_lost_total").increment(1);
+}
+
 /// A client's clip became a voice.
 pub(crate) fn voice_kept() {
     counter!("voxlane_voices_kept_total").increment(1);
@@ -181,7 +191,9 @@ fn describe() {
         ("voxlane_sessions_closed_total", "Sessions that ended, by close code name"),
         ("voxlane_sessions_total", "Sessions since start"),
         ("voxlane_slow_readers_total", "Sessions cut because they did not read"),
+        ("voxlane_usage_lines_lost_total", "Lines of the usage log that could not be written"),
         ("voxlane_voices_kept_total", "Voices that clients brought"),
+        ("voxlane_tls_failures_total", "TLS handshakes that came to nothing"),
         ("voxlane_tokens_refused_total", "Tokens not taken, by reason"),
     ];
     for (name, about) in counters {

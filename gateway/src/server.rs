@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::{Health, Span};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 
 use crate::app::App;
 use crate::auth::Policy;
@@ -14,7 +14,9 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::drain::Drain;
 use crate::engine::Embedded;
-use crate::listen::{ConnectionLimits, ListenError, accept, bind};
+use crate::listen::{ConnectionLimits, Front, ListenError, Listener, accept, bind, bind_unix};
+use crate::reload::Reloader;
+use crate::tls::Tls;
 use crate::{admin, http};
 
 /// Why serving ended.
@@ -32,6 +34,8 @@ pub enum ServeError {
 pub struct Server {
     app: Arc<App>,
     public: TcpListener,
+    unix: Option<UnixListener>,
+    tls: Option<Arc<Tls>>,
     admin: TcpListener,
     embedded: Option<Embedded>,
 }
@@ -47,9 +51,23 @@ impl Server {
         let buffer = config.stream.send_buffer_bytes;
         let public = bind("server.listen", "--listen", config.server.listen, buffer)?;
         let admin = bind("server.admin", "--admin", config.server.admin, buffer)?;
+        let unix = config.server.unix.as_deref().map(bind_unix).transpose()?;
+        let tls = Tls::load(&config).map_err(ListenError::from)?.map(Arc::new);
         let app = App::new(config, Clock::start())?;
         app.auth.replace(policy);
-        Ok(Self { app, public, admin, embedded })
+        Ok(Self { app, public, unix, tls, admin, embedded })
+    }
+
+    /// Whether the public address speaks TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Applies a configuration to the server while it runs.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader::new(Arc::clone(&self.app), self.tls.clone())
     }
 
     /// The public address, with the port the system chose if 0 was asked for.
@@ -86,10 +104,16 @@ impl Server {
         let end = Drain::new();
         let admin_limits = ConnectionLimits { connections_max: 64, ..limits };
         let admin_router = admin::router(Arc::clone(&app));
-        tokio::spawn(accept(self.admin, admin_router, admin_limits, end.clone(), end.clone()));
+        let admin = Listener::Tcp(self.admin);
+        tokio::spawn(accept(admin, admin_router, admin_limits, Front::default(), end.clone(), end.clone()));
         tokio::spawn(crate::auth::keep_fresh(Arc::clone(&app)));
         let router = http::router(Arc::clone(&app));
-        tokio::spawn(accept(self.public, router, limits, app.drain.clone(), end.clone()));
+        let (front, leaving) = (Front { tls: self.tls }, app.drain.clone());
+        if let Some(unix) = self.unix {
+            let (router, front) = (router.clone(), front.clone());
+            tokio::spawn(accept(Listener::Unix(unix), router, limits, front, leaving.clone(), end.clone()));
+        }
+        tokio::spawn(accept(Listener::Tcp(self.public), router, limits, front, leaving, end.clone()));
 
         let mut stop = std::pin::pin!(stop);
         let opened = tokio::select! {

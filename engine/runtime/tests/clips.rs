@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use contract::{Clip, CloneMode, EngineHandle, Layout, OpenContext, VoiceChoice};
@@ -18,8 +18,8 @@ fn clip() -> Arc<Clip> {
     Arc::new(Clip { samples: samples[..48_000].to_vec(), sample_rate: 24_000, transcript, hash: [42; 16] })
 }
 
-fn open(folder: &PathBuf) -> Arc<dyn EngineHandle> {
-    runtime::open(OpenOptions { features: Some(folder.clone()), ..support::options() }).expect("opens")
+fn open(folder: &Path) -> Arc<dyn EngineHandle> {
+    runtime::open(OpenOptions { features: Some(folder.to_owned()), ..support::options() }).expect("opens")
 }
 
 fn speak(engine: &Arc<dyn EngineHandle>, mode: CloneMode) -> Vec<f32> {

@@ -11,11 +11,13 @@ use super::principal::Principal;
 use super::remote::Remote;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
+use crate::proxies::Proxies;
 
 pub(crate) struct Policy {
     /// No keys: everybody may come in.
     pub(crate) open: bool,
     pub(crate) origins: Origins,
+    pub(crate) proxies: Proxies,
     pub(crate) remote: Option<Arc<Remote>>,
     pub(crate) minter: Minter,
     pub(crate) leeway_s: u64,
@@ -39,6 +41,7 @@ impl Policy {
         Ok(Self {
             open: true,
             origins: Origins::open(),
+            proxies: Proxies::default(),
             remote: None,
             minter: Minter::new(None, 0)?,
             leeway_s: 0,
@@ -106,6 +109,8 @@ impl Policy {
         }
         let origins =
             Origins::new(&auth.origins, &config.server.hosts, open).map_err(unusable("auth.origins"))?;
+        let proxies =
+            Proxies::new(&config.server.trusted_proxies).map_err(unusable("server.trusted_proxies"))?;
         let minter = Minter::new(secret.as_deref(), auth.leeway_s)
             .map_err(|error| unusable("auth.secret")(error.to_string()))?;
         let rules = Rules {
@@ -114,7 +119,17 @@ impl Policy {
             tenant_claim: auth.tenant_claim.clone(),
             leeway_s: auth.leeway_s,
         };
-        Ok(Self { open, origins, remote, minter, leeway_s: auth.leeway_s, api_keys, keys: found, rules })
+        Ok(Self {
+            open,
+            origins,
+            proxies,
+            remote,
+            minter,
+            leeway_s: auth.leeway_s,
+            api_keys,
+            keys: found,
+            rules,
+        })
     }
 
     /// Who carries this token, now.

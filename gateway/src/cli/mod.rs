@@ -43,7 +43,7 @@ enum Command {
 }
 
 /// Flags of `serve`. Each sets one key of the configuration.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 struct ServeFlags {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
@@ -56,6 +56,15 @@ struct ServeFlags {
     /// Address of /livez, /readyz and /metrics [default: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin: Option<String>,
+    /// Certificate chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<String>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<String>,
+    /// Make a certificate at start, for phones in a lab
+    #[arg(long, conflicts_with = "tls_cert")]
+    tls_self_signed: bool,
     /// Let requests set an exact number of frames, for measuring
     #[arg(long)]
     bench: bool,
@@ -123,11 +132,19 @@ impl ServeFlags {
     fn resolve(&self) -> Result<(Resolved, Config), ConfigError> {
         let mut layers = layers(self.config.as_deref())?;
         layers = self.engine.apply(layers);
-        let plain = [("--listen", "server.listen", &self.listen), ("--admin", "server.admin", &self.admin)];
+        let plain = [
+            ("--listen", "server.listen", &self.listen),
+            ("--admin", "server.admin", &self.admin),
+            ("--tls-cert", "server.tls_cert", &self.tls_cert),
+            ("--tls-key", "server.tls_key", &self.tls_key),
+        ];
         for (flag, key, value) in plain {
             if let Some(value) = value {
                 layers = layers.flag(flag, key, value.clone());
             }
+        }
+        if self.tls_self_signed {
+            layers = layers.flag("--tls-self-signed", "server.tls_self_signed", "true".to_owned());
         }
         if self.bench {
             layers = layers.flag("--bench", "engine.bench", "true".to_owned());

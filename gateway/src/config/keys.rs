@@ -59,6 +59,31 @@ pub const KEYS: &[Key] = &[
         "Let server.admin be another address than loopback: it checks no token, so guard it yourself",
     ),
     key(
+        "server.unix",
+        Kind::Text("a path; empty is none"),
+        "",
+        "Socket file to serve beside server.listen, for a proxy on this machine",
+    ),
+    key(
+        "server.tls_cert",
+        Kind::Text("a PEM file's path; empty is plain HTTP"),
+        "",
+        "Certificate chain of the public side",
+    ),
+    key("server.tls_key", Kind::Text("a PEM file's path"), "", "Private key of the certificate"),
+    key(
+        "server.tls_self_signed",
+        Kind::Bool,
+        "false",
+        "Make a certificate at start, for phones in a lab (a browser's microphone and WebCodecs need TLS)",
+    ),
+    key(
+        "server.trusted_proxies",
+        Kind::List("addresses, networks such as 10.0.0.0/8, or unix"),
+        "",
+        "Proxies whose Forwarded and X-Forwarded-* headers are believed",
+    ),
+    key(
         "server.hosts",
         Kind::List("host names, without port"),
         "",
@@ -242,6 +267,12 @@ pub const KEYS: &[Key] = &[
     key("opus.threads", count(1, 64, "threads"), "1", "Threads that encode Opus"),
     key("opus.bitrate_bps", count(6_000, 510_000, "bit/s"), "32000", "Bit rate of Opus"),
     key("opus.complexity", count(0, 10, "steps"), "5", "Effort of the Opus encoder: 0 cheapest, 10 best"),
+    key(
+        "log.usage",
+        Kind::Text("a file's path; empty is none"),
+        "",
+        "Usage log: one JSON object a line for everything spoken, appended",
+    ),
     key(
         "log.filter",
         Kind::Text("a level, or target=level pairs"),

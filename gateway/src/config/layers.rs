@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     Config, ConfigError, EngineConfig, EngineKind, KEYS, Key, LogConfig, OpusConfig, ServerConfig,
-    StreamConfig, Value, VoicesConfig,
+    StreamConfig, TlsConfig, Value, VoicesConfig,
 };
 
 /// Where a value came from.
@@ -117,11 +117,15 @@ impl Resolved {
             _ => return Err(self.refuse("engine.kind")),
         };
         let model = self.text("engine.model");
+        let path = |name| Some(self.text(name)).filter(|path| !path.is_empty()).map(PathBuf::from);
         Ok(Config {
             server: ServerConfig {
                 listen: self.address("server.listen")?,
                 admin: self.address("server.admin")?,
                 admin_remote: self.bool("server.admin_remote"),
+                unix: path("server.unix"),
+                tls: self.tls()?,
+                trusted_proxies: self.list("server.trusted_proxies").to_vec(),
                 hosts: self.list("server.hosts").iter().map(|host| host.to_ascii_lowercase()).collect(),
                 sessions_max: self.count("server.sessions_max") as u32,
                 connections_max: self.count("server.connections_max") as u32,
@@ -153,7 +157,7 @@ impl Resolved {
                 slow_reader: self.millis("stream.slow_reader_ms"),
             },
             voices: VoicesConfig {
-                folder: Some(self.text("voices.folder")).filter(|path| !path.is_empty()).map(PathBuf::from),
+                folder: path("voices.folder"),
                 per_tenant_max: self.count("voices.per_tenant_max") as usize,
                 upload_bytes_max: self.count("voices.upload_bytes_max") as usize,
             },
@@ -165,6 +169,7 @@ impl Resolved {
             log: LogConfig {
                 filter: self.text("log.filter").to_owned(),
                 json: self.text("log.format") == "json",
+                usage: path("log.usage"),
             },
         })
     }
@@ -225,6 +230,21 @@ impl Resolved {
         match self.value(name) {
             Some(Value::Secret(value)) => value,
             _ => "",
+        }
+    }
+
+    fn tls(&self) -> Result<TlsConfig, ConfigError> {
+        let (cert, key) = (self.text("server.tls_cert"), self.text("server.tls_key"));
+        let unusable = |key, what: &str| Err(ConfigError::Unusable { key, what: what.to_owned() });
+        match (cert.is_empty(), key.is_empty(), self.bool("server.tls_self_signed")) {
+            (true, true, false) => Ok(TlsConfig::Off),
+            (true, true, true) => Ok(TlsConfig::SelfSigned),
+            (false, false, false) => Ok(TlsConfig::Files { cert: cert.into(), key: key.into() }),
+            (false, true, _) => unusable("server.tls_key", "is missing beside server.tls_cert"),
+            (true, false, _) => unusable("server.tls_cert", "is missing beside server.tls_key"),
+            (false, false, true) => {
+                unusable("server.tls_self_signed", "stands beside a certificate; keep one of them")
+            }
         }
     }
 

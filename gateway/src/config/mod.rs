@@ -34,6 +34,9 @@ pub struct ServerConfig {
     pub admin: SocketAddr,
     /// The admin address may be reachable from elsewhere.
     pub admin_remote: bool,
+    pub unix: Option<PathBuf>,
+    pub tls: TlsConfig,
+    pub trusted_proxies: Vec<String>,
     /// Host names that requests may be made to, in lower case; empty for any.
     pub hosts: Vec<String>,
     pub sessions_max: u32,
@@ -79,6 +82,14 @@ pub struct StreamConfig {
     pub slow_reader: Duration,
 }
 
+/// Encryption of the public side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsConfig {
+    Off,
+    Files { cert: PathBuf, key: PathBuf },
+    SelfSigned,
+}
+
 /// Voices that clients bring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoicesConfig {
@@ -99,6 +110,8 @@ pub struct OpusConfig {
 pub struct LogConfig {
     pub filter: String,
     pub json: bool,
+    /// Where usage is appended.
+    pub usage: Option<PathBuf>,
 }
 
 impl Config {

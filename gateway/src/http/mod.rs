@@ -17,6 +17,7 @@ use futures_util::FutureExt;
 
 use crate::app::App;
 use crate::error::{ApiError, Refused};
+use crate::listen::{Connected, Secure};
 
 /// The id a request goes by in its answer and in the log.
 #[derive(Clone, Debug)]
@@ -49,6 +50,7 @@ async fn answer(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let path = request.uri().path().to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
     let origin = request.headers().get(header::ORIGIN).cloned();
+    let client = client(&app, &mut request);
     let answered = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(_) => ApiError::internal().into_response(),
@@ -68,8 +70,19 @@ async fn answer(State(app): State<Arc<App>>, mut request: Request, next: Next) -
         response.headers_mut().insert("x-request-id", value);
     }
     let took_us = app.clock.now().since(begun).as_micros();
-    tracing::info!(request = id, %method, path, status = response.status().as_u16(), took_us, "answered");
+    let status = response.status().as_u16();
+    tracing::info!(request = id, client, %method, path, status, took_us, "answered");
     response
+}
+
+/// The address of who asks, for the log; marks a request whose client's own connection is encrypted.
+fn client(app: &App, request: &mut Request) -> String {
+    let Some(from) = request.extensions().get::<Connected>().copied() else { return String::new() };
+    let client = app.auth.policy().proxies.client(from.peer, from.tls, request.headers());
+    if client.secure {
+        request.extensions_mut().insert(Secure);
+    }
+    client.address.map_or_else(|| "unix".to_owned(), |address| address.to_string())
 }
 
 async fn method_not_allowed() -> ApiError {

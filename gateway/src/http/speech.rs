@@ -21,6 +21,7 @@ use crate::auth::Caller;
 use crate::drain::Guard;
 use crate::error::ApiError;
 use crate::file::{FileWriter, encoder, playing_time};
+use crate::usage::Account;
 use crate::utterance::{Step, Utterance};
 
 /// Pieces of the body that may wait for the socket.
@@ -70,6 +71,7 @@ pub(super) async fn speak(
     };
     crate::metrics::first_audio("speech", app.clock.now().since(arrival));
     let (sender, receiver) = mpsc::channel(BODY_QUEUE);
+    let request_id = id.0.clone();
     let body = match asked.stream {
         StreamFormat::Audio => BodyForm::Audio,
         StreamFormat::Sse => BodyForm::Events { request_id: id.0 },
@@ -78,7 +80,9 @@ pub(super) async fn speak(
         StreamFormat::Audio => asked.format.content_type(),
         StreamFormat::Sse => "text/event-stream",
     };
-    let pump = Pump { app, utterance, writer, body, sender, arrival, _guard: guard };
+    let account = Account::of(&caller, &request_id, "speech");
+    let rate = target.sample_rate;
+    let pump = Pump { app, account, rate, utterance, writer, body, sender, arrival, _guard: guard };
     tokio::spawn(pump.run(first));
     Ok(answer(media_type, receiver))
 }
@@ -95,6 +99,9 @@ enum BodyForm {
 /// The part that goes on after the head of the answer has left.
 struct Pump {
     app: Arc<App>,
+    account: Account,
+    /// Hertz of the model.
+    rate: u32,
     utterance: Utterance,
     writer: FileWriter,
     body: BodyForm,
@@ -122,6 +129,7 @@ impl Pump {
                 }
                 Step::Finished { reason, usage, error } => {
                     crate::metrics::context_finished(reason.name());
+                    self.app.usage.spoken(&self.account, None, reason, &usage, self.rate);
                     let took_us = self.app.clock.now().since(self.arrival).as_micros();
                     tracing::debug!(reason = reason.name(), frames = usage.frames, took_us, "spoken");
                     self.finish(usage, error).await;

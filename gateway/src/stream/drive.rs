@@ -19,6 +19,7 @@ use crate::app::App;
 use crate::auth::TokenEnd;
 use crate::encode::Encoded;
 use crate::output::Tagged;
+use crate::usage::Account;
 
 /// When to offer work again that the encoding pool had no room for.
 const POOL_RETRY: Duration = Duration::from_millis(5);
@@ -52,6 +53,9 @@ struct Drive {
     /// Whose token opened it, and when that ends.
     owner: TokenEnd,
     token_over: bool,
+    account: Account,
+    /// Hertz of the first model: sessions of one engine have one rate.
+    rate: u32,
     replies: VecDeque<Reply>,
     watch: Watch,
     /// Set when the session is over, with the name of the close.
@@ -64,8 +68,9 @@ pub(super) async fn run(
     engine: Arc<dyn EngineHandle>,
     config: Config,
     socket: Socket,
-    owner: TokenEnd,
+    (owner, account): (TokenEnd, Account),
 ) {
+    let rate = config.engine.models.first().map_or(0, |model| model.sample_rate);
     let mut counted = Counted::new();
     let epochs = config.limits.contexts_open + LETTING_GO_MAX;
     let (engine, mut outputs) = EngineSide::new(engine, epochs);
@@ -86,6 +91,8 @@ pub(super) async fn run(
         token,
         owner,
         token_over: false,
+        account,
+        rate,
         replies: VecDeque::new(),
         watch: Watch::default(),
         over: None,
@@ -123,6 +130,7 @@ pub(super) async fn run(
     app.sessions.withdraw(&drive.owner.resume_key(&drive.token));
     drive.watch.counters(drive.session.counters());
     counted.close = drive.over.unwrap_or("peer");
+    tracing::info!(session = drive.account.request, close = counted.close, "session ended");
 }
 
 /// Counts a session in and out, whatever way its task ends.
@@ -166,6 +174,10 @@ impl Drive {
             }
             Wake::Engine(tagged) => {
                 if let Some(key) = self.engine.output(&tagged) {
+                    if let EngineOutput::Finished { reason, usage, .. } = &tagged.output {
+                        let context = Some((key.context, key.epoch.0));
+                        self.app.usage.spoken(&self.account, context, *reason, usage, self.rate);
+                    }
                     self.watch.engine(now, key, &tagged.output);
                     self.session.handle_engine(now, key, tagged.output);
                 }

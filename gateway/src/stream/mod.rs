@@ -29,6 +29,7 @@ use crate::app::App;
 use crate::auth::{Caller, Principal, TokenEnd};
 use crate::error::ApiError;
 use crate::http::RequestId;
+use crate::usage::Account;
 use crate::voices::{Shelf, Viewer};
 
 pub(crate) use registry::Registry;
@@ -65,6 +66,7 @@ pub(crate) async fn upgrade(
         return Err(refuse(error.retry_after_ms(1_000)));
     };
     let config = session_config(&app, &engine, id.0, &caller).map_err(|_| refuse(ApiError::internal()))?;
+    let account = Account::of(&caller, &config.session, "stream");
     let token = TokenEnd::of(&caller, app.auth.policy().leeway_s, app.clock);
     let guard = app.drain.enter();
     let limits = &app.config.stream;
@@ -77,7 +79,7 @@ pub(crate) async fn upgrade(
         .max_message_size(limits.message_bytes_max);
     Ok(upgrade.on_upgrade(async move |websocket| {
         let socket = socket::start(websocket);
-        drive::run(app, engine, config, socket, token).await;
+        drive::run(app, engine, config, socket, (token, account)).await;
         drop((place, guard));
     }))
 }

@@ -1,6 +1,7 @@
 //! The folder of kept voices: one process or several, safe against a crash at any byte.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -17,7 +18,7 @@ const CLIPS_KEPT: usize = 32;
 /// [`Store::find`], which does so only when another process has changed the folder or a clip is not at hand.
 pub(crate) struct Store {
     folder: PathBuf,
-    per_tenant_max: usize,
+    per_tenant_max: AtomicUsize,
     seen: Mutex<Seen>,
 }
 
@@ -73,7 +74,15 @@ impl Store {
         let voices = manifest::read(folder)?;
         manifest::sweep(&held, folder, &voices)?;
         let seen = Seen { stamp: manifest::stamp(folder), voices: Arc::new(voices), clips: Vec::new() };
-        Ok(Self { folder: folder.to_owned(), per_tenant_max, seen: Mutex::new(seen) })
+        Ok(Self {
+            folder: folder.to_owned(),
+            per_tenant_max: AtomicUsize::new(per_tenant_max),
+            seen: Mutex::new(seen),
+        })
+    }
+
+    pub(crate) fn set_quota(&self, per_tenant_max: usize) {
+        self.per_tenant_max.store(per_tenant_max, Ordering::Relaxed);
     }
 
     /// Voices this viewer may speak with, oldest first.
@@ -144,7 +153,7 @@ impl Store {
         let mut voices = manifest::read(&self.folder)?;
         let of_tenant = voices.iter().filter(|kept| kept.tenant == record.tenant);
         let kept = of_tenant.clone().count();
-        if kept >= self.per_tenant_max {
+        if kept >= self.per_tenant_max.load(Ordering::Relaxed) {
             return Err(StoreError::Quota { kept });
         }
         if of_tenant.clone().any(|kept| kept.name == record.name) {

@@ -117,7 +117,8 @@ pub(crate) fn serve_at_both(listen: &str, admin: &str, extra: &[&str]) -> Servin
         .expect("the binary runs");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-    let address = line.trim().strip_prefix("voxlane is ready: http://").expect("the ready line");
+    let address = line.trim().strip_prefix("voxlane is ready: ").and_then(|url| url.split_once("://"));
+    let (_, address) = address.expect("the ready line");
     let public = address.trim_end_matches('/').parse().expect("an address");
     let mut errors = child.stderr.take().expect("piped");
     let log = std::thread::spawn(move || {

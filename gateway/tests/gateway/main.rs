@@ -8,6 +8,7 @@ mod guarded;
 mod hostile;
 mod keyring;
 mod keys_cli;
+mod operation;
 mod resume;
 mod rotation;
 mod slow_reader;

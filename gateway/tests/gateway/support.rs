@@ -151,7 +151,7 @@ pub(crate) async fn request_bytes(address: SocketAddr, bytes: &[u8]) -> Answer {
     parse(&answer)
 }
 
-fn parse(answer: &[u8]) -> Answer {
+pub(crate) fn parse(answer: &[u8]) -> Answer {
     let split = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
     let head = String::from_utf8_lossy(&answer[..split]).into_owned();
     let mut lines = head.lines();
