@@ -86,9 +86,10 @@ async fn a_token_that_ends_mid_session_lets_the_turn_finish_and_closes_with_4401
     let token = hs256(&claims_with("exp", json!(now() + 3)));
     let (mut sender, mut receiver, _) =
         connect_with_headers(&server.address(), &bearer(&token)).await.expect("connects");
-    // Longer to speak than the token lives: 60 characters are about four seconds.
+    // Nine seconds of speech, of which the last leave three seconds before they sound: the token ends before.
     sender.open(open(1, "steady")).await.expect("sent");
-    sender.append(1, "A sentence that is still being spoken when the token ends, and").await.expect("sent");
+    let text = "A sentence that is still being spoken when the token of its session ends, which is soon, and that goes on, and on";
+    sender.append(1, text).await.expect("sent");
     assert_eq!(error_code(&mut receiver).await, "token_expired");
     let ended = now();
     sender.open(open(2, "steady")).await.expect("sent");
