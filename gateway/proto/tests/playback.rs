@@ -196,7 +196,11 @@ fn the_estimators_error_is_within_20_ms_at_20_ms_of_jitter() {
         let at = |sorted: &[i64], percent: usize| sorted[(sorted.len() - 1) * percent / 100] as f64 / 1_000.0;
         println!(
             "jitter {} ms: |error| p50 {:.1} p99 {:.1} ms; early p1 {:.1}, late p99 {:.1}",
-            jitter / 1_000, at(&sizes, 50), at(&sizes, 99), at(&errors, 1), at(&errors, 99),
+            jitter / 1_000,
+            at(&sizes, 50),
+            at(&sizes, 99),
+            at(&errors, 1),
+            at(&errors, 99),
         );
         assert!(at(&sizes, 99) * 1_000.0 <= bound as f64, "jitter {jitter}: {}", at(&sizes, 99));
     }

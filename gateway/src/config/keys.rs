@@ -276,7 +276,7 @@ pub const KEYS: &[Key] = &[
     key(
         "log.filter",
         Kind::Text("a level, or target=level pairs"),
-        "info",
+        "info,symphonia=error",
         "What is logged: error, warn, info, debug, trace",
     ),
     key("log.format", Kind::Choice(&["text", "json"]), "text", "Form of a log line"),
