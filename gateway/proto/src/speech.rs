@@ -37,7 +37,7 @@ pub struct SpeechRequest {
     pub input: String,
     pub ask: Ask,
     pub format: SpeechFormat,
-    /// Hertz of `wav` and `pcm`; `None` is the model's own rate.
+    /// Hertz; `None` is [`SpeechFormat::rate_hz`].
     pub sample_rate: Option<u32>,
     pub stream: StreamFormat,
     /// A clip in place of `voice`.
@@ -58,6 +58,10 @@ pub struct SpeechReference {
 /// Container and codec of the answer's audio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpeechFormat {
+    /// G.711 A-law, 8 bits a sample, no header; telephony's 8 kHz unless asked otherwise.
+    ALaw,
+    /// G.711 mu-law, likewise.
+    MuLaw,
     /// Opus in Ogg.
     Opus,
     /// Signed 16-bit little-endian mono, no header.
@@ -75,9 +79,20 @@ pub enum StreamFormat {
 }
 
 impl SpeechFormat {
+    /// Hertz when the request names none: telephony has a rate of its own, the others take the model's.
+    #[must_use]
+    pub const fn rate_hz(self, model_hz: u32) -> u32 {
+        match self {
+            Self::ALaw | Self::MuLaw => 8_000,
+            Self::Opus | Self::Pcm | Self::Wav => model_hz,
+        }
+    }
+
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
+            Self::ALaw => "audio/PCMA",
+            Self::MuLaw => "audio/PCMU",
             Self::Opus => "audio/ogg; codecs=opus",
             Self::Pcm => "audio/pcm",
             Self::Wav => "audio/wav",
@@ -153,12 +168,14 @@ fn reference(fields: &mut Fields) -> Result<Option<SpeechReference>, WireError> 
 fn format(fields: &mut Fields) -> Result<SpeechFormat, WireError> {
     let Some(asked) = fields.string("response_format", 64)? else { return Ok(SpeechFormat::Wav) };
     match asked.as_str() {
+        "alaw" => Ok(SpeechFormat::ALaw),
+        "mulaw" | "ulaw" => Ok(SpeechFormat::MuLaw),
         "opus" => Ok(SpeechFormat::Opus),
         "pcm" => Ok(SpeechFormat::Pcm),
         "wav" => Ok(SpeechFormat::Wav),
         _ => Err(WireError::Unsupported {
             param: "response_format",
-            hint: format!("{asked:?} is none of wav, pcm, opus"),
+            hint: format!("{asked:?} is none of wav, pcm, opus, mulaw, alaw"),
         }),
     }
 }

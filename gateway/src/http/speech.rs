@@ -49,7 +49,7 @@ pub(super) async fn speak(
     let info = engine.info();
     crate::voices::choose(&app, &caller, &info, &mut asked).await?;
     let target = Target::resolve(&info, &asked.ask, SpeechRequest::LAYOUTS, app.config.engine.bench)?;
-    let file_hz = asked.sample_rate.unwrap_or(target.sample_rate);
+    let file_hz = asked.sample_rate.unwrap_or(asked.format.rate_hz(target.sample_rate));
     let encoder = encoder(asked.format, target.sample_rate, file_hz, app.config.opus)
         .map_err(|error| ApiError::bad_request("unsupported", error.to_string()).param("sample_rate"))?;
     let pre_skip = encoder.pre_skip_48k();

@@ -12,6 +12,7 @@ mod operation;
 mod resume;
 mod rotation;
 mod slow_reader;
+mod sound;
 mod speech;
 mod stream;
 mod support;
