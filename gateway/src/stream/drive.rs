@@ -29,11 +29,11 @@ const LETTING_GO_MAX: usize = 64;
 
 /// What the drive wakes for.
 enum Wake {
-    Attach(Attach),
+    Attach(Box<Attach>),
     Drain(Tick),
-    Encoded(Encoded),
-    Engine(Tagged),
-    Reference(Judged),
+    Encoded(Box<Encoded>),
+    Engine(Box<Tagged>),
+    Reference(Box<Judged>),
     Retry,
     Socket(Event),
     Timeout,
@@ -47,8 +47,8 @@ struct Drive {
     engine: EngineSide,
     encoders: Encoders,
     socket: Option<Socket>,
-    judged: mpsc::Sender<Judged>,
-    door: mpsc::Sender<Attach>,
+    judged: mpsc::Sender<Box<Judged>>,
+    door: mpsc::Sender<Box<Attach>>,
     token: String,
     /// Whose token opened it, and when that ends.
     owner: TokenEnd,
@@ -165,10 +165,10 @@ impl Drive {
     fn wake(&mut self, wake: Wake) {
         let now = self.app.clock.now();
         match wake {
-            Wake::Attach(attach) => self.attach(now, attach),
+            Wake::Attach(attach) => self.attach(now, *attach),
             Wake::Drain(until) => self.session.handle_drain(now, "drain", until.since(now)),
             Wake::Encoded(encoded) => {
-                if let Some(made) = self.encoders.reply(encoded) {
+                if let Some(made) = self.encoders.reply(*encoded) {
                     self.made(now, made);
                 }
             }
@@ -182,7 +182,10 @@ impl Drive {
                     self.session.handle_engine(now, key, tagged.output);
                 }
             }
-            Wake::Reference((context, clip)) => self.session.handle_reference(now, context, clip),
+            Wake::Reference(judged) => {
+                let (context, clip) = *judged;
+                self.session.handle_reference(now, context, clip);
+            }
             Wake::Retry => self.encoders.retry(),
             Wake::Socket(event) => self.event(now, event),
             Wake::Timeout => self.session.handle_timeout(now),

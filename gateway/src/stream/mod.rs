@@ -35,7 +35,7 @@ use crate::voices::{Shelf, Viewer};
 pub(crate) use registry::Registry;
 
 /// Bytes read from a socket at once: the library's default of 128 KiB is most of an idle session.
-const READ_BUFFER_BYTES: usize = 4_096;
+const READ_BUFFER_BYTES: usize = 2_048;
 
 /// Opus' look-ahead at 48 kHz in the mode we encode in, whatever the input rate.
 const OPUS_PRE_SKIP_48K: u16 = 312;
@@ -74,7 +74,7 @@ pub(crate) async fn upgrade(
         .protocols([SUBPROTOCOL])
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(READ_BUFFER_BYTES)
-        .max_write_buffer_size(limits.write_buffer_bytes.max(4 * READ_BUFFER_BYTES))
+        .max_write_buffer_size(limits.write_buffer_bytes.max(8 * READ_BUFFER_BYTES))
         .max_frame_size(limits.frame_bytes_max)
         .max_message_size(limits.message_bytes_max);
     Ok(upgrade.on_upgrade(async move |websocket| {

@@ -22,7 +22,7 @@ pub(super) type Judged = (u16, Result<Arc<Clip>, EngineError>);
 /// Samples of a clip that may be decoded: 30 s at 48 kHz.
 const SAMPLES_MAX: usize = 30 * 48_000;
 
-pub(super) fn judge(job: ReferenceJob, done: mpsc::Sender<Judged>) {
+pub(super) fn judge(job: ReferenceJob, done: mpsc::Sender<Box<Judged>>) {
     let context = job.context;
     tokio::spawn(async move {
         let outcome = match tokio::task::spawn_blocking(move || clip(job)).await {
@@ -32,7 +32,7 @@ pub(super) fn judge(job: ReferenceJob, done: mpsc::Sender<Judged>) {
         };
         let outcome = outcome.map(Arc::new).map_err(|what| EngineError::BadReference { what });
         // A session that has ended wants no clip.
-        drop(done.send((context, outcome)).await);
+        drop(done.send(Box::new((context, outcome))).await);
     });
 }
 

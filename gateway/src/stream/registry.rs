@@ -15,7 +15,7 @@ pub(crate) struct Registry {
     live: Arc<AtomicUsize>,
     max: usize,
     /// By resume token and owner. No guard of it is ever held across an await.
-    sessions: DashMap<String, mpsc::Sender<Attach>>,
+    sessions: DashMap<String, mpsc::Sender<Box<Attach>>>,
 }
 
 /// A new socket for a session that has lost its own.
@@ -56,7 +56,7 @@ impl Registry {
 
     /// Makes a session reachable by its token. Each session has one token at a time, so the map is as
     /// bounded as the places are.
-    pub(super) fn announce(&self, token: String, door: mpsc::Sender<Attach>) {
+    pub(super) fn announce(&self, token: String, door: mpsc::Sender<Box<Attach>>) {
         self.sessions.insert(token, door);
     }
 
@@ -70,8 +70,8 @@ impl Registry {
     /// The socket, when there is no such session.
     pub(super) fn attach(&self, token: &str, attach: Attach) -> Result<(), Attach> {
         let Some((_, door)) = self.sessions.remove(token) else { return Err(attach) };
-        door.try_send(attach).map_err(|error| match error {
-            mpsc::error::TrySendError::Closed(attach) | mpsc::error::TrySendError::Full(attach) => attach,
+        door.try_send(Box::new(attach)).map_err(|error| match error {
+            mpsc::error::TrySendError::Closed(attach) | mpsc::error::TrySendError::Full(attach) => *attach,
         })
     }
 }
