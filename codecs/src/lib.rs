@@ -8,6 +8,7 @@
 //! | [`opus`] | 20 ms packets with 48 kHz time stamps, exact pre-skip and end trim; a decoder for clients and tests |
 //! | [`ogg`] | RFC 7845 Ogg Opus, streamed out; a bounded reader for uploads |
 //! | [`wav`] | headers of known and unknown length; a bounded reader for uploads |
+//! | [`upload`] | reference clips in WAV, FLAC, MP3, Ogg or WebM: bounded, and judged before they are used |
 //! | [`pcm`], [`g711`] | s16le, f32le, mu-law, A-law |
 //!
 //! Everything here is pure: no clock, no IO, no task. Samples are mono `f32` in [-1, 1] unless a function
@@ -19,6 +20,7 @@ pub mod opus;
 pub mod pcm;
 pub mod resample;
 pub mod splice;
+pub mod upload;
 pub mod wav;
 
 mod audio;

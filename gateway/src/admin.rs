@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use contract::Health;
@@ -22,8 +23,23 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(metrics))
         .fallback(not_found)
         .method_not_allowed_fallback(http::method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), local_host))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), http::answer))
         .with_state(app)
+}
+
+/// Refuses a Host that is not this machine, unless others may reach this side: a page elsewhere could have its own
+/// name point here (DNS rebinding) and then read what we answer.
+async fn local_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let host = match request.uri().authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => request.headers().get(header::HOST).and_then(|value| value.to_str().ok()),
+    };
+    if app.config.server.admin_remote || host.is_some_and(http::is_loopback) {
+        return next.run(request).await;
+    }
+    let message = "the Host header must name a loopback address (localhost, 127.0.0.1 or [::1])";
+    ApiError::new(StatusCode::FORBIDDEN, "host_not_allowed", message).param("Host").into_response()
 }
 
 async fn not_found() -> ApiError {
@@ -61,6 +77,9 @@ fn readiness(app: &App) -> (bool, String) {
         return (false, "draining".to_owned());
     }
     match app.health() {
+        Health::Ready if let Some(reason) = app.auth.policy().waits_for(app.clock) => {
+            (false, format!("starting: {reason}"))
+        }
         Health::Ready if !app.sessions.has_room() => (false, "every session place is taken".to_owned()),
         Health::Ready => (true, "serving".to_owned()),
         Health::Starting(reason) => (false, format!("starting: {reason}")),

@@ -6,17 +6,24 @@ use std::sync::{Arc, OnceLock};
 use contract::{EngineHandle, Health};
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use crate::auth::{Auth, Policy};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::encode::EncodePool;
 use crate::error::ApiError;
 use crate::stream::Registry;
+use crate::usage::UsageLog;
+use crate::voices::Store;
 
 /// The process's state behind every endpoint.
 pub struct App {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
+    pub(crate) auth: Auth,
+    /// Where clients' voices are kept, if they are.
+    pub(crate) voices: Option<Arc<Store>>,
+    pub(crate) usage: UsageLog,
     pub(crate) drain: Drain,
     pub(crate) encode: EncodePool,
     pub(crate) sessions: Registry,
@@ -30,17 +37,26 @@ pub struct App {
 }
 
 impl App {
+    /// Whoever serves it replaces the open policy it begins with.
+    ///
     /// # Errors
-    /// When the operating system gives no thread or no random bytes.
+    /// When the operating system gives no thread or no random bytes, or the folder of voices cannot be used.
     pub(crate) fn new(config: Config, clock: Clock) -> std::io::Result<Arc<Self>> {
         let sessions = config.server.sessions_max as usize;
         // One piece of each live context can wait; a session seldom has more than two.
         let bound = (sessions * 2).max(64);
         let encode = EncodePool::start(config.opus.threads, bound, clock)?;
+        let usage = UsageLog::open(config.log.usage.as_deref())?;
         let registry = Registry::new(sessions);
+        let kept = &config.voices;
+        let voices = kept.folder.as_deref().map(|folder| Store::open(folder, kept.per_tenant_max));
+        let voices = voices.transpose().map_err(std::io::Error::other)?.map(Arc::new);
         Ok(Arc::new(Self {
             config,
             clock,
+            auth: Auth::new(Policy::everybody()?),
+            voices,
+            usage,
             drain: Drain::new(),
             encode,
             sessions: registry,

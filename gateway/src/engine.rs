@@ -15,19 +15,21 @@ pub type Embedded = &'static [(&'static str, &'static [u8])];
 /// Longest script read.
 const SCRIPT_BYTES_MAX: u64 = 1 << 20;
 
-/// Opens the configured engine. Blocks while weights are read; the engine may still be warming up when
+/// Opens the configured engine. `features` is where a native one keeps what it made of clips. Blocks while weights
+/// are read; the engine may still be warming up when
 /// this returns ([`EngineHandle::health`]).
 ///
 /// # Errors
 /// Why the model cannot be opened, and what would help.
 pub fn open(
     config: &EngineConfig,
+    features: Option<&Path>,
     embedded: Option<Embedded>,
     clock: Clock,
 ) -> Result<Arc<dyn EngineHandle>, String> {
     match &config.kind {
         EngineKind::Scripted(file) => open_script(file.as_deref(), clock),
-        EngineKind::Native => crate::native::open(config, embedded, clock),
+        EngineKind::Native => crate::native::open(config, features, embedded, clock),
     }
 }
 

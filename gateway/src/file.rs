@@ -19,7 +19,7 @@ pub(crate) fn encoder(
 ) -> Result<StreamEncoder, CodecError> {
     let form = match format {
         SpeechFormat::Opus => Form::Opus,
-        SpeechFormat::Pcm | SpeechFormat::Wav => Form::Pcm,
+        SpeechFormat::ALaw | SpeechFormat::MuLaw | SpeechFormat::Pcm | SpeechFormat::Wav => Form::Pcm,
     };
     StreamEncoder::new(form, model_hz, file_hz, opus)
 }
@@ -39,6 +39,10 @@ enum Inner {
     Plain {
         header: Option<Bytes>,
     },
+    /// One byte for each 16-bit sample of the packets.
+    G711 {
+        code: fn(i16) -> u8,
+    },
 }
 
 impl FileWriter {
@@ -52,7 +56,7 @@ impl FileWriter {
         let inner = match format {
             SpeechFormat::Opus => Inner::Ogg {
                 writer: OggOpusWriter::new(&OggOpusSettings {
-                    comments: Vec::new(),
+                    comments: origin(),
                     input_rate_hz: file_hz,
                     packets_per_page: 1,
                     pre_skip_48k,
@@ -60,6 +64,8 @@ impl FileWriter {
                 })?,
                 held: None,
             },
+            SpeechFormat::ALaw => Inner::G711 { code: codecs::g711::a_law_from_i16 },
+            SpeechFormat::MuLaw => Inner::G711 { code: codecs::g711::mu_law_from_i16 },
             SpeechFormat::Pcm => Inner::Plain { header: None },
             SpeechFormat::Wav => {
                 let header = codecs::wav::streaming_header(file_hz);
@@ -80,6 +86,15 @@ impl FileWriter {
                 }
                 Ok(out.into())
             }
+            Inner::G711 { code } => {
+                let mut out = Vec::new();
+                for packet in packets {
+                    self.timestamp_48k += u64::from(packet.duration_48k);
+                    let (pairs, _) = packet.data.as_chunks::<2>();
+                    out.extend(pairs.iter().map(|pair| code(i16::from_le_bytes(*pair))));
+                }
+                Ok(out.into())
+            }
             Inner::Ogg { writer, held } => {
                 for packet in packets {
                     if let Some(earlier) = held.replace(packet) {
@@ -97,6 +112,7 @@ impl FileWriter {
     pub(crate) fn finish(&mut self) -> Result<Bytes, CodecError> {
         match &mut self.inner {
             Inner::Plain { header } => Ok(header.take().unwrap_or_default()),
+            Inner::G711 { .. } => Ok(Bytes::new()),
             Inner::Ogg { writer, held } => {
                 if let Some(last) = held.take() {
                     writer.write_last(ogg_packet(&last, self.timestamp_48k), last.trim_48k)?;
@@ -105,6 +121,18 @@ impl FileWriter {
             }
         }
     }
+}
+
+/// Says in the file that a machine spoke: the IPTC's word for it, and in plain words.
+fn origin() -> Vec<(String, String)> {
+    let comment = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    vec![
+        comment(
+            "DIGITALSOURCETYPE",
+            "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia",
+        ),
+        comment("COMMENT", concat!("AI-generated speech, Voxlane ", env!("CARGO_PKG_VERSION"))),
+    ]
 }
 
 fn ogg_packet(packet: &EncodedPacket, timestamp_48k: u64) -> OpusPacket<'_> {

@@ -8,6 +8,7 @@ pub mod engine;
 
 mod admin;
 mod app;
+mod auth;
 mod drain;
 mod encode;
 mod error;
@@ -19,11 +20,17 @@ mod logs;
 mod metrics;
 mod native;
 mod output;
+mod proxies;
+mod reload;
 mod server;
 mod stream;
+mod tls;
+mod usage;
 mod utterance;
+mod voices;
 
 pub use app::App;
 pub use error::ApiError;
 pub use listen::ListenError;
+pub use reload::Reloader;
 pub use server::{ServeError, Server};

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +10,15 @@ use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::config::ConfigError;
 use crate::drain::Drain;
+use crate::proxies::Peer;
+use crate::tls::Tls;
 
 /// Why an address cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -23,9 +27,15 @@ pub enum ListenError {
     Busy { key: &'static str, address: SocketAddr, flag: &'static str },
     #[error("cannot listen on {key} {address}: {source}")]
     Socket { key: &'static str, address: SocketAddr, source: std::io::Error },
+    #[error("cannot listen on server.unix {}: {source}", path.display())]
+    Unix { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Refused(#[from] ConfigError),
 }
+
+/// Marks a request that came over TLS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secure;
 
 /// Bounds on one listener's connections.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +52,6 @@ pub(crate) fn bind(
     address: SocketAddr,
     send_buffer_bytes: u32,
 ) -> Result<TcpListener, ListenError> {
-    crate::config::check_loopback(key, address)?;
     let open = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         socket.set_reuseaddr(true)?;
@@ -59,9 +68,10 @@ pub(crate) fn bind(
 /// Accepts and serves connections until `end`. From `drain` on, connections close after one answer: they
 /// are still taken, so that peers hear where they stand instead of finding a closed port.
 pub(crate) async fn accept(
-    listener: TcpListener,
+    listener: Listener,
     router: Router,
     limits: ConnectionLimits,
+    front: Front,
     drain: Drain,
     end: Drain,
 ) {
@@ -75,13 +85,13 @@ pub(crate) async fn accept(
             _ = end.started() => return,
         };
         match accepted {
-            Ok((socket, _)) => {
+            Ok((socket, peer)) => {
                 failing = false;
                 crate::metrics::connections(limits.connections_max - places.available_permits());
                 // The drain waits for connections, not only for what answers on them: an answer has
                 // ended when its last byte has left. One that comes during the drain only hears of it.
                 let guard = (!drain.draining()).then(|| drain.enter());
-                let served = serve(socket, router.clone(), limits.handshake_timeout, drain.clone());
+                let served = front.clone().serve(socket, peer, router.clone(), limits, drain.clone());
                 tokio::spawn(async move {
                     served.await;
                     drop((place, guard));
@@ -99,20 +109,111 @@ pub(crate) async fn accept(
     }
 }
 
-async fn serve(socket: TcpStream, router: Router, handshake_timeout: Duration, drain: Drain) {
-    // Packets are small and must leave at once.
-    if let Err(error) = socket.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY");
+/// What stands between a socket and HTTP.
+#[derive(Clone, Default)]
+pub(crate) struct Front {
+    pub(crate) tls: Option<Arc<Tls>>,
+}
+
+/// Where a request's connection came from; in every request's extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connected {
+    pub(crate) peer: Peer,
+    pub(crate) tls: bool,
+}
+
+/// A bound socket.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// One accepted connection below TLS.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    async fn accept(&self) -> std::io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (socket, address) = listener.accept().await?;
+                Ok((Stream::Tcp(socket), Peer::Address(address)))
+            }
+            Self::Unix(listener) => {
+                let (socket, _) = listener.accept().await?;
+                Ok((Stream::Unix(socket), Peer::Unix))
+            }
+        }
     }
+}
+
+/// Binds a socket file. A file that a process before us left is replaced; any other is left alone.
+pub(crate) fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+    let failed = |source| ListenError::Unix { path: path.to_owned(), source };
+    if let Ok(about) = std::fs::symlink_metadata(path) {
+        if !about.file_type().is_socket() {
+            return Err(failed(std::io::Error::other("a file that is no socket is there")));
+        }
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(failed(std::io::ErrorKind::AddrInUse.into()));
+        }
+        std::fs::remove_file(path).map_err(failed)?;
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    // The owner and the group: a proxy is put into the group.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(failed)?;
+    Ok(listener)
+}
+
+impl Front {
+    async fn serve(self, socket: Stream, peer: Peer, router: Router, limits: ConnectionLimits, drain: Drain) {
+        let timeout = limits.handshake_timeout;
+        match (socket, self.tls) {
+            (Stream::Unix(socket), _) => {
+                serve(socket, Connected { peer, tls: false }, router, timeout, drain).await
+            }
+            (Stream::Tcp(socket), tls) => {
+                // Packets are small and must leave at once.
+                if let Err(error) = socket.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY");
+                }
+                let Some(tls) = tls else {
+                    return serve(socket, Connected { peer, tls: false }, router, timeout, drain).await;
+                };
+                let shake = tls.acceptor().accept(socket);
+                match tokio::time::timeout(timeout, shake).await {
+                    Ok(Ok(socket)) => {
+                        serve(socket, Connected { peer, tls: true }, router, timeout, drain).await
+                    }
+                    Ok(Err(error)) => {
+                        crate::metrics::tls_failed();
+                        tracing::debug!(%error, "TLS");
+                    }
+                    Err(_) => crate::metrics::tls_failed(),
+                }
+            }
+        }
+    }
+}
+
+async fn serve<I>(socket: I, from: Connected, router: Router, handshake_timeout: Duration, drain: Drain)
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let router = router.clone();
         async move {
-            let answer: Result<_, Infallible> = router.oneshot(request.map(Body::new)).await;
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(from);
+            let answer: Result<_, Infallible> = router.oneshot(request).await;
             answer
         }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(handshake_timeout).max_buf_size(64 * 1_024);
+    builder.timer(TokioTimer::new()).header_read_timeout(handshake_timeout).max_buf_size(32 * 1_024);
     let late = drain.draining();
     builder.keep_alive(!late);
     let connection = builder.serve_connection(TokioIo::new(socket), service).with_upgrades();

@@ -1,7 +1,10 @@
 //! Log output. No line holds text, audio, tokens or secrets above debug level.
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::writer::MakeWriterExt;
+use std::sync::OnceLock;
+
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, reload};
 
 use crate::config::LogConfig;
 
@@ -13,18 +16,35 @@ pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(text).map_err(|error| format!("{text:?} is no filter: {error}"))
 }
 
+/// Replaces the filter of the running subscriber.
+type SetFilter = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
+static SET: OnceLock<SetFilter> = OnceLock::new();
+
 /// Starts logging to standard error, once per process. The configuration's reading has refused a filter
 /// that is none.
 pub(crate) fn start(config: &LogConfig) {
     let filter = filter(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
-    let writer = std::io::stderr.with_max_level(tracing::Level::TRACE);
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(filter);
     // A second start in one process keeps the first one's output.
-    let _ = if config.json {
-        builder.json().with_writer(writer).try_init().is_ok()
+    let first = if config.json {
+        registry.with(lines.json()).try_init().is_ok()
     } else {
-        builder.with_ansi(false).with_writer(writer).try_init().is_ok()
+        registry.with(lines).try_init().is_ok()
     };
+    if first {
+        let _set = SET.set(Box::new(move |filter: EnvFilter| handle.reload(filter).is_ok()));
+    }
+}
+
+/// Changes what is logged; a filter that cannot be read changes nothing.
+pub(crate) fn set_filter(filter: &str) {
+    let Some(set) = SET.get() else { return };
+    match EnvFilter::try_new(filter) {
+        Ok(filter) => drop(set(filter)),
+        Err(error) => tracing::warn!(%error, "log.filter cannot be read; the old one stays"),
+    }
 }
 
 /// Counts panics, and replaces their message by its place: a message may quote what a client sent.

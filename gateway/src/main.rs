@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // One library for all cryptography. Whoever came first keeps it: then it is the same one.
+    let _first = rustls::crypto::aws_lc_rs::default_provider().install_default();
     gateway::cli::main(embedded::MODEL)
 }
 

@@ -36,6 +36,31 @@ pub(crate) fn error_named(code: String) {
     counter!("voxlane_errors_total", "code" => code).increment(1);
 }
 
+/// A token that was not taken, by why: `missing`, `signature`, `expired`...
+pub(crate) fn token_refused(reason: &'static str) {
+    counter!("voxlane_tokens_refused_total", "reason" => reason).increment(1);
+}
+
+/// A TLS handshake that came to nothing.
+pub(crate) fn tls_failed() {
+    counter!("voxlane_tls_failures_total").increment(1);
+}
+
+/// A line of the usage log that could not be written.
+pub(crate) fn usage_lost() {
+    counter!("voxlane_usage_lines_lost_total").increment(1);
+}
+
+/// A client's clip became a voice.
+pub(crate) fn voice_kept() {
+    counter!("voxlane_voices_kept_total").increment(1);
+}
+
+/// A fetch of the key set: `done` or `failed`.
+pub(crate) fn key_set_fetched(outcome: &'static str) {
+    counter!("voxlane_key_set_fetches_total", "outcome" => outcome).increment(1);
+}
+
 /// From a context's first text (or an HTTP request's arrival) to its first audio at the socket.
 pub(crate) fn first_audio(door: &'static str, span: Span) {
     let seconds = span.as_micros().max(0) as f64 / 1e6;
@@ -159,6 +184,7 @@ fn describe() {
         ("voxlane_engine_refused_total", "Contexts the engine refused"),
         ("voxlane_engine_wakes_total", "Times the engine woke because something fell due, by what it was"),
         ("voxlane_errors_total", "Requests and messages refused, by code"),
+        ("voxlane_key_set_fetches_total", "Fetches of the key set from its URL, by outcome"),
         ("voxlane_lane_busy_microseconds_total", "Time a lane was busy"),
         ("voxlane_lane_launches_total", "Launches in a lane"),
         ("voxlane_lane_rows_total", "Rows of all launches in a lane"),
@@ -178,6 +204,10 @@ fn describe() {
         ("voxlane_sessions_closed_total", "Sessions that ended, by close code name"),
         ("voxlane_sessions_total", "Sessions since start"),
         ("voxlane_slow_readers_total", "Sessions cut because they did not read"),
+        ("voxlane_usage_lines_lost_total", "Lines of the usage log that could not be written"),
+        ("voxlane_voices_kept_total", "Voices that clients brought"),
+        ("voxlane_tls_failures_total", "TLS handshakes that came to nothing"),
+        ("voxlane_tokens_refused_total", "Tokens not taken, by reason"),
     ];
     for (name, about) in counters {
         describe_counter!(name, about);

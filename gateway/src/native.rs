@@ -21,10 +21,12 @@ const RANDOM_SEED: u64 = 1;
 /// Why the model cannot be opened, and what would help.
 pub(crate) fn open(
     config: &EngineConfig,
+    features: Option<&Path>,
     embedded: Option<Embedded>,
     clock: Clock,
 ) -> Result<Arc<dyn EngineHandle>, String> {
-    let options = options(config, embedded, clock)?;
+    let mut options = options(config, embedded, clock)?;
+    options.features = features.map(Path::to_owned);
     let chosen = read_device(&config.device)? != DeviceName::Auto;
     match runtime::open(options.clone()) {
         Err(error) if !chosen && matches!(options.device, DeviceChoice::Cuda { .. }) => {

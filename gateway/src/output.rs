@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 /// Outputs one context may have waiting besides its samples: a segment end or a finish each.
 const EVENTS_MAX: u64 = 256;
 
-/// What came out of an engine, with the key its sink was made with.
+/// What came out of an engine, with the key its sink was made with. It travels in a box: a channel takes
+/// room for 32 messages when it is made, and an idle session should be small.
 #[derive(Debug)]
 pub(crate) struct Tagged {
     pub(crate) key: u64,
@@ -20,7 +21,7 @@ pub(crate) struct Tagged {
 #[derive(Debug)]
 pub(crate) struct QueueSink {
     key: u64,
-    queue: mpsc::Sender<Tagged>,
+    queue: mpsc::Sender<Box<Tagged>>,
     level: Arc<Level>,
     samples_max: u64,
 }
@@ -34,7 +35,11 @@ pub(crate) struct Level {
 
 impl QueueSink {
     /// A sink that holds at most `samples_max` samples, and the level to lower as they are taken.
-    pub(crate) fn new(key: u64, queue: mpsc::Sender<Tagged>, samples_max: u64) -> (Arc<Self>, Arc<Level>) {
+    pub(crate) fn new(
+        key: u64,
+        queue: mpsc::Sender<Box<Tagged>>,
+        samples_max: u64,
+    ) -> (Arc<Self>, Arc<Level>) {
         let level = Arc::new(Level::default());
         (Arc::new(Self { key, queue, level: Arc::clone(&level), samples_max }), level)
     }
@@ -53,7 +58,7 @@ impl OutputSink for QueueSink {
         let events = self.level.events.fetch_add(1, Ordering::Relaxed) + 1;
         let last = matches!(output, Output::Finished { .. });
         let fits = last || (held <= self.samples_max && events <= EVENTS_MAX);
-        if fits && self.queue.try_send(Tagged { key: self.key, output }).is_ok() {
+        if fits && self.queue.try_send(Box::new(Tagged { key: self.key, output })).is_ok() {
             return Ok(());
         }
         self.level.samples.fetch_sub(samples, Ordering::Relaxed);

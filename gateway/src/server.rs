@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::{Health, Span};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 
 use crate::app::App;
+use crate::auth::Policy;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::drain::Drain;
 use crate::engine::Embedded;
-use crate::listen::{ConnectionLimits, ListenError, accept, bind};
+use crate::listen::{ConnectionLimits, Front, ListenError, Listener, accept, bind, bind_unix};
+use crate::reload::Reloader;
+use crate::tls::Tls;
 use crate::{admin, http};
 
 /// Time the last sessions get to say goodbye after the grace period.
@@ -34,6 +37,8 @@ pub enum ServeError {
 pub struct Server {
     app: Arc<App>,
     public: TcpListener,
+    unix: Option<UnixListener>,
+    tls: Option<Arc<Tls>>,
     admin: TcpListener,
     embedded: Option<Embedded>,
 }
@@ -42,13 +47,30 @@ impl Server {
     /// Binds both addresses. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`ServeError::Listen`] for an address that is in use or not loopback.
+    /// [`ServeError::Listen`] for an address that is in use, or that others can reach without a key, and for
+    /// keys that cannot be read.
     pub fn bind(config: Config, embedded: Option<Embedded>) -> Result<Self, ServeError> {
+        let policy = guard(&config)?;
         let buffer = config.stream.send_buffer_bytes;
         let public = bind("server.listen", "--listen", config.server.listen, buffer)?;
         let admin = bind("server.admin", "--admin", config.server.admin, buffer)?;
+        let unix = config.server.unix.as_deref().map(bind_unix).transpose()?;
+        let tls = Tls::load(&config).map_err(ListenError::from)?.map(Arc::new);
         let app = App::new(config, Clock::start())?;
-        Ok(Self { app, public, admin, embedded })
+        app.auth.replace(policy);
+        Ok(Self { app, public, unix, tls, admin, embedded })
+    }
+
+    /// Whether the public address speaks TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Applies a configuration to the server while it runs.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader::new(Arc::clone(&self.app), self.tls.clone())
     }
 
     /// The public address, with the port the system chose if 0 was asked for.
@@ -85,9 +107,16 @@ impl Server {
         let end = Drain::new();
         let admin_limits = ConnectionLimits { connections_max: 64, ..limits };
         let admin_router = admin::router(Arc::clone(&app));
-        tokio::spawn(accept(self.admin, admin_router, admin_limits, end.clone(), end.clone()));
+        let admin = Listener::Tcp(self.admin);
+        tokio::spawn(accept(admin, admin_router, admin_limits, Front::default(), end.clone(), end.clone()));
+        tokio::spawn(crate::auth::keep_fresh(Arc::clone(&app)));
         let router = http::router(Arc::clone(&app));
-        tokio::spawn(accept(self.public, router, limits, app.drain.clone(), end.clone()));
+        let (front, leaving) = (Front { tls: self.tls }, app.drain.clone());
+        if let Some(unix) = self.unix {
+            let (router, front) = (router.clone(), front.clone());
+            tokio::spawn(accept(Listener::Unix(unix), router, limits, front, leaving.clone(), end.clone()));
+        }
+        tokio::spawn(accept(Listener::Tcp(self.public), router, limits, front, leaving, end.clone()));
 
         let mut stop = std::pin::pin!(stop);
         let opened = tokio::select! {
@@ -106,11 +135,34 @@ impl Server {
     }
 }
 
+/// The policy of the door; refuses addresses that it would leave open to others.
+pub(crate) fn guard(config: &Config) -> Result<Policy, ListenError> {
+    let server = &config.server;
+    let policy = Policy::load(config, None)?;
+    if policy.open {
+        if !server.listen.ip().is_loopback() {
+            let value = server.listen.to_string();
+            return Err(ConfigError::Unguarded { key: "server.listen", value }.into());
+        }
+        tracing::warn!(
+            listen = %server.listen,
+            "OPEN: no keys are set, so every program on this machine may speak; set keys in [auth] before others can reach it"
+        );
+    }
+    if !server.admin.ip().is_loopback() && !server.admin_remote {
+        let value = server.admin.to_string();
+        return Err(ConfigError::AdminExposed { key: "server.admin", value }.into());
+    }
+    Ok(policy)
+}
+
 /// Opens the engine away from the async workers and waits until it is ready.
 async fn open(app: Arc<App>, embedded: Option<Embedded>) -> Result<(), String> {
     let opening = Arc::clone(&app);
     let opened = tokio::task::spawn_blocking(move || {
-        let outcome = crate::engine::open(&opening.config.engine, embedded, opening.clock);
+        let config = &opening.config;
+        let features = config.voices.folder.as_ref().map(|folder| folder.join("features"));
+        let outcome = crate::engine::open(&config.engine, features.as_deref(), embedded, opening.clock);
         opening.set_engine(outcome);
     });
     if opened.await.is_err() {

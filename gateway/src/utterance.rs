@@ -31,10 +31,10 @@ pub(crate) struct Utterance {
     context: ContextId,
     app: Arc<App>,
     pieces: VecDeque<Piece>,
-    outputs: mpsc::Receiver<Tagged>,
+    outputs: mpsc::Receiver<Box<Tagged>>,
     level: Arc<Level>,
-    encoded: mpsc::Receiver<Encoded>,
-    reply: mpsc::Sender<Encoded>,
+    encoded: mpsc::Receiver<Box<Encoded>>,
+    reply: mpsc::Sender<Box<Encoded>>,
     /// At home between jobs.
     encoder: Option<Box<StreamEncoder>>,
     waiting: VecDeque<f32>,
@@ -118,7 +118,7 @@ impl Utterance {
             tokio::select! {
                 output = self.outputs.recv(), if self.last.is_none() && room => self.output(output),
                 encoded = self.encoded.recv() => {
-                    if let Some(packets) = encoded.and_then(|encoded| self.packets(encoded)) {
+                    if let Some(packets) = encoded.and_then(|encoded| self.packets(*encoded)) {
                         return Step::Packets(packets);
                     }
                 }
@@ -189,8 +189,8 @@ impl Utterance {
         }
     }
 
-    fn output(&mut self, tagged: Option<Tagged>) {
-        let Some(Tagged { output, .. }) = tagged else {
+    fn output(&mut self, tagged: Option<Box<Tagged>>) {
+        let Some(output) = tagged.map(|tagged| tagged.output) else {
             let what = "the engine let go of the context without a word".to_owned();
             return self.fail(EngineError::Internal { what });
         };

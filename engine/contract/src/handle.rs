@@ -80,6 +80,12 @@ pub trait EngineHandle: Send + Sync + 'static {
     /// no chunk after it. Unknown contexts are ignored.
     fn cancel(&self, context: ContextId);
 
+    /// Forgets what was made of the clip with this content hash, in memory and wherever it was kept.
+    /// Contexts that speak with it go on. An engine that keeps nothing has nothing to do.
+    fn forget_clip(&self, hash: [u8; 16]) {
+        let _nothing_kept = hash;
+    }
+
     fn stats(&self) -> EngineStats;
 
     /// The latest finished launches, oldest first, at most `max` and at most what the ring holds.

@@ -9,6 +9,8 @@ pub mod blocks;
 mod clips;
 mod encode;
 mod error;
+mod features_file;
+mod fingerprint;
 mod guard;
 mod inspect;
 mod json;

@@ -24,6 +24,11 @@ pub(crate) struct Speaking {
     pub(crate) told: bool,
 }
 
+/// Under which key the features of a plan's clip are kept.
+pub(crate) fn plan_key(plan: &SpeechPlan) -> Option<EncodeKey> {
+    plan.clip.as_ref().map(|planned| EncodeKey { hash: planned.clip.hash, mode: planned.mode })
+}
+
 #[derive(Default)]
 pub(crate) struct Segment {
     pub(crate) ids: Vec<u32>,

@@ -9,13 +9,14 @@ use std::thread::JoinHandle;
 
 use contract::{ContextId, EngineInfo, Limits, Playback, Span, Tick};
 use device::Backend;
-use models::{Model, PlacedModel, StageFacts, TextLogic};
+use models::{Model, PlacedModel, StageFacts, TextLogic, VoiceFeatures};
 use sched::{Command, EncodeKey, Sched};
 
 use crate::clock::Clock;
-use crate::context::{Segment, Speaking, segment_seed};
+use crate::context::{Segment, Speaking, plan_key, segment_seed};
 use crate::encode::Encoding;
 use crate::executables::Executables;
+use crate::kept::Kept;
 use crate::launching::Flights;
 use crate::message::{Message, Opening};
 use crate::shared::Shared;
@@ -37,10 +38,11 @@ pub(crate) fn start(
     model: Box<dyn Model>,
     clock: Clock,
     shared: Arc<Shared>,
+    kept: Option<Arc<Kept>>,
 ) -> Result<Started, OpenError> {
     let (report, ready) = sync_channel(1);
     let body = move || {
-        let opened = warm::open(options, model, clock, &shared);
+        let opened = warm::open(options, model, clock, &shared, kept);
         match opened {
             Err(error) => {
                 shared.fail(&error.to_string());
@@ -78,6 +80,7 @@ pub(crate) struct DeviceEngine {
     pub(crate) executables: Executables,
     pub(crate) contexts: BTreeMap<ContextId, Speaking>,
     pub(crate) voices: VoiceCache,
+    pub(crate) kept: Option<Arc<Kept>>,
     pub(crate) flights: Flights,
     pub(crate) encoding: Option<Encoding>,
     /// A slot no context ever holds: codec priming runs there.
@@ -96,6 +99,7 @@ impl DeviceEngine {
             if due <= now {
                 self.shared.woke(reason);
             }
+            self.forget_clips();
             for message in delivery.messages {
                 self.handle_message(now, message);
             }
@@ -166,9 +170,13 @@ impl DeviceEngine {
     }
 
     fn handle_open(&mut self, now: Tick, opening: Opening) {
-        let Opening { context, plan, sink, arrival, tenant, exact_frames, seed } = opening;
-        let key = plan.clip.as_ref().map(|planned| EncodeKey { hash: planned.clip.hash, mode: planned.mode });
-        let voice = key.and_then(|key| self.voices.get(key));
+        let Opening { context, plan, features, sink, arrival, tenant, exact_frames, seed } = opening;
+        let key = plan_key(&plan);
+        let voice = key.and_then(|key| self.voices.get(key)).or_else(|| {
+            let features = features?;
+            self.remember(key?, &features);
+            Some(features)
+        });
         self.encode_hits += u64::from(voice.is_some());
         let voice_encode = if voice.is_some() { None } else { key };
         let samples = plan.clip.as_ref().map_or(0, |planned| planned.clip.samples.len());
@@ -191,6 +199,26 @@ impl DeviceEngine {
             now,
             Command::Open { context, arrival, tenant, exact_frames, voice_encode, encode_samples },
         );
+    }
+
+    /// Keeps features in memory, and says so to those who would read them from the disk.
+    pub(crate) fn remember(&mut self, key: EncodeKey, features: &Arc<VoiceFeatures>) {
+        self.voices.put(key, Arc::clone(features));
+        self.tell_cached();
+    }
+
+    fn forget_clips(&mut self) {
+        let hashes = self.shared.take_forgotten();
+        if !hashes.is_empty() {
+            self.voices.forget(&hashes);
+            self.tell_cached();
+        }
+    }
+
+    fn tell_cached(&self) {
+        if let Some(kept) = &self.kept {
+            kept.set_cached(self.voices.keys());
+        }
     }
 
     /// Tells the scheduler what a segment has become after its text, or its voice, grew.

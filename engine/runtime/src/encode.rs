@@ -171,7 +171,10 @@ impl DeviceEngine {
         let result = match result {
             Err(error) => LaunchResult::EncodeFailed { error },
             Ok((key, features)) => {
-                self.voices.put(key, features.clone());
+                self.remember(key, &features);
+                if let Some(kept) = &self.kept {
+                    kept.keep(key, &features);
+                }
                 for (context, speaking) in &mut self.contexts {
                     if speaking.key == Some(key) && speaking.voice.is_none() {
                         speaking.voice = Some(features.clone());

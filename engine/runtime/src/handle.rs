@@ -13,6 +13,8 @@ use contract::{
 use models::TextLogic;
 
 use crate::clock::Clock;
+use crate::context::plan_key;
+use crate::kept::Kept;
 use crate::message::{Message, Opening};
 use crate::shared::{Entry, Shared, TextState, lock};
 use crate::{OpenError, OpenOptions, device_engine};
@@ -32,6 +34,7 @@ pub(crate) struct Engine {
     next_context: AtomicU64,
     open_max: usize,
     bench: bool,
+    kept: Option<Arc<Kept>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -39,10 +42,17 @@ impl Engine {
     pub(crate) fn open(options: OpenOptions) -> Result<Self, OpenError> {
         let clock = Clock::since(options.start);
         let bench = options.bench;
+        let kept = match &options.features {
+            None => None,
+            Some(folder) => {
+                let opened = options.source.fingerprint().and_then(|print| Kept::open(folder, print));
+                Some(Arc::new(opened.map_err(OpenError::Features)?))
+            }
+        };
         let model = models::open(options.source.clone(), &options.name)?;
         let text = model.text();
         let shared = Arc::new(Shared::new());
-        let started = device_engine::start(options, model, clock, shared.clone())?;
+        let started = device_engine::start(options, model, clock, shared.clone(), kept.clone())?;
         Ok(Self {
             info: Arc::new(started.info),
             text,
@@ -51,6 +61,7 @@ impl Engine {
             next_context: AtomicU64::new(1),
             open_max: started.open_max,
             bench,
+            kept,
             thread: Mutex::new(Some(started.thread)),
         })
     }
@@ -145,6 +156,7 @@ impl EngineHandle for Engine {
         self.shared.register(context, entry, self.open_max)?;
         place.post(Message::Open(Box::new(Opening {
             context,
+            features: self.kept.as_ref().zip(plan_key(&plan)).and_then(|(kept, key)| kept.load(key)),
             plan,
             sink,
             arrival: request.arrival,
@@ -186,6 +198,13 @@ impl EngineHandle for Engine {
         if self.shared.is_open(context) {
             self.shared.mailbox.cancel(context);
         }
+    }
+
+    fn forget_clip(&self, hash: [u8; 16]) {
+        if let Some(kept) = &self.kept {
+            kept.forget(hash);
+        }
+        self.shared.forget_clip(hash);
     }
 
     fn stats(&self) -> EngineStats {

@@ -11,6 +11,7 @@ mod device_engine;
 mod encode;
 mod executables;
 mod handle;
+mod kept;
 mod launching;
 mod mailbox;
 mod message;
@@ -55,6 +56,8 @@ pub struct OpenOptions {
     pub start: Instant,
     /// Bytes of voice features kept.
     pub voice_cache_bytes: usize,
+    /// Folder where features of clips outlive the process; several processes may share it.
+    pub features: Option<PathBuf>,
     /// First audio is due this long after arrival.
     pub ttfa_target: Span,
     /// A context whose first audio is predicted later than this is refused.
@@ -73,6 +76,7 @@ impl OpenOptions {
             bench: false,
             start,
             voice_cache_bytes: 64 << 20,
+            features: None,
             ttfa_target: Span::from_millis(200),
             first_audio_limit: Span::from_millis(2_000),
         }
@@ -91,6 +95,8 @@ pub enum OpenError {
     Model(#[from] models::ModelError),
     #[error("warming up failed: {0}")]
     Warming(contract::EngineError),
+    #[error("the folder for voice features cannot be used: {0}")]
+    Features(std::io::Error),
     #[error("the engine thread could not be started: {0}")]
     Thread(String),
 }

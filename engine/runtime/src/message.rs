@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use contract::{ContextId, OutputSink, Tick};
-use models::SpeechPlan;
+use models::{SpeechPlan, VoiceFeatures};
 
 pub(crate) enum Message {
     Finish {
@@ -26,6 +26,8 @@ pub(crate) enum Message {
 pub(crate) struct Opening {
     pub(crate) context: ContextId,
     pub(crate) plan: SpeechPlan,
+    /// What an earlier process made of the plan's clip.
+    pub(crate) features: Option<Arc<VoiceFeatures>>,
     pub(crate) sink: Arc<dyn OutputSink>,
     pub(crate) arrival: Tick,
     pub(crate) tenant: u32,

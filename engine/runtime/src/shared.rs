@@ -31,7 +31,12 @@ pub(crate) struct Shared {
     heartbeat: AtomicU64,
     /// By [`WakeReason`]: times it was what the engine woke for.
     wakes: [AtomicU64; WakeReason::ALL.len()],
+    /// Clips the engine has yet to forget.
+    forgotten: Mutex<Vec<[u8; 16]>>,
 }
+
+/// Clips that may wait to be forgotten; what is beyond is dropped from the cache by its age.
+const FORGOTTEN_MAX: usize = 4_096;
 
 /// One open context as callers' threads see it.
 pub(crate) struct Entry {
@@ -63,7 +68,20 @@ impl Shared {
             failure: Mutex::new(None),
             heartbeat: AtomicU64::new(0),
             wakes: Default::default(),
+            forgotten: Mutex::new(Vec::new()),
         }
+    }
+
+    /// The engine forgets what it made of this clip when it next goes round.
+    pub(crate) fn forget_clip(&self, hash: [u8; 16]) {
+        let mut forgotten = lock(&self.forgotten);
+        if forgotten.len() < FORGOTTEN_MAX {
+            forgotten.push(hash);
+        }
+    }
+
+    pub(crate) fn take_forgotten(&self) -> Vec<[u8; 16]> {
+        std::mem::take(&mut *lock(&self.forgotten))
     }
 
     /// # Errors

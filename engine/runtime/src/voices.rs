@@ -1,6 +1,6 @@
 //! Voice features by content hash, within a budget of bytes, least recently used first out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use models::VoiceFeatures;
@@ -29,6 +29,20 @@ impl VoiceCache {
         let kept = self.kept.get_mut(&key)?;
         kept.used = self.clock;
         Some(kept.features.clone())
+    }
+
+    pub(crate) fn keys(&self) -> BTreeSet<EncodeKey> {
+        self.kept.keys().copied().collect()
+    }
+
+    /// Drops what was made of these clips; contexts that speak with it hold it still.
+    pub(crate) fn forget(&mut self, hashes: &[[u8; 16]]) {
+        let bytes = &mut self.bytes;
+        self.kept.retain(|key, kept| {
+            let stays = !hashes.contains(&key.hash);
+            *bytes -= if stays { 0 } else { kept.bytes };
+            stays
+        });
     }
 
     /// Keeps the newest even when it alone is over the budget: its context is about to use it.

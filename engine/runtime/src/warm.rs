@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::device_engine::{DeviceEngine, describe};
 use crate::encode::{EncodeStep, next_step};
 use crate::executables::{Buckets, Executables};
+use crate::kept::Kept;
 use crate::launching::Flights;
 use crate::shared::Shared;
 use crate::voices::VoiceCache;
@@ -68,6 +69,7 @@ pub(crate) fn open(
     model: Box<dyn Model>,
     clock: Clock,
     shared: &Arc<Shared>,
+    kept: Option<Arc<Kept>>,
 ) -> Result<(DeviceEngine, EngineInfo, usize), OpenError> {
     let voice_cache_bytes = options.voice_cache_bytes;
     let Prepared { mut warming, text, info, voices, config, .. } = prepare(options, model, clock, shared)?;
@@ -90,6 +92,7 @@ pub(crate) fn open(
         flights: Flights::default(),
         encoding: None,
         priming_slot,
+        kept,
         encode_hits: 0,
     };
     Ok((engine, info, config.open_max as usize))

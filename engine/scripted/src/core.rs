@@ -1,6 +1,6 @@
 //! The pure part: commands in, outputs out, time as an argument.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use contract::{
     Chunk, ContextId, ControlTokens, ControlWatch, EngineError, EngineStats, FinishReason, Lane, LaunchId,
@@ -26,7 +26,12 @@ pub struct Core {
     next_context: u64,
     next_launch: u64,
     stats: EngineStats,
+    /// Clips that were "encoded": a script makes nothing of them, but counts as an engine does.
+    clips: BTreeSet<[u8; 16]>,
 }
+
+/// Clips counted before the oldest hash is forgotten.
+const CLIPS_MAX: usize = 4_096;
 
 impl Core {
     #[must_use]
@@ -34,6 +39,7 @@ impl Core {
         Self {
             control: ControlTokens::new(script.control_tokens.clone()),
             script,
+            clips: BTreeSet::new(),
             contexts: BTreeMap::new(),
             outputs: VecDeque::new(),
             launches: VecDeque::new(),
@@ -54,6 +60,14 @@ impl Core {
     /// The script's refusal for the voice, or what is wrong with the request.
     pub fn open(&mut self, request: &OpenContext) -> Result<ContextId, EngineError> {
         let voice = self.admit(request).inspect_err(|_| self.stats.refused += 1)?;
+        if let VoiceChoice::Reference { clip, .. } = &request.voice {
+            let new = self.clips.insert(clip.hash);
+            self.stats.encodes += u64::from(new);
+            self.stats.encode_hits += u64::from(!new);
+            if self.clips.len() > CLIPS_MAX {
+                self.clips.pop_first();
+            }
+        }
         let id = ContextId(self.next_context);
         self.next_context += 1;
         let hz = tone_hz(request.sampling.seed.unwrap_or(id.0));
@@ -202,6 +216,11 @@ impl Core {
     pub fn launches(&self, max: usize) -> Vec<LaunchSpan> {
         let skip = self.launches.len().saturating_sub(max);
         self.launches.iter().skip(skip).cloned().collect()
+    }
+
+    /// Forgets that a clip was seen.
+    pub fn forget_clip(&mut self, hash: [u8; 16]) {
+        self.clips.remove(&hash);
     }
 
     fn admit(&self, request: &OpenContext) -> Result<VoiceScript, EngineError> {

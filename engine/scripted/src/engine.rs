@@ -105,6 +105,10 @@ impl EngineHandle for Scripted {
         self.with(|state, _| state.core.cancel(context));
     }
 
+    fn forget_clip(&self, hash: [u8; 16]) {
+        self.with(|state, _| state.core.forget_clip(hash));
+    }
+
     fn stats(&self) -> EngineStats {
         self.shared.lock().core.stats()
     }
@@ -194,7 +198,7 @@ fn describe(script: &Script) -> EngineInfo {
             voices: script.voices.iter().map(voice).collect(),
             default_voice: Some(0),
             takes_instructions: false,
-            takes_reference: false,
+            takes_reference: true,
             sampling: SamplingDefaults { temperature: 0.0, top_k: 0, top_p: 1.0, repetition_penalty: 1.0 },
             segment_characters_max: 400,
         }],

@@ -66,7 +66,7 @@ pub struct Receiver {
 /// # Errors
 /// [`ClientError`] when the connection, the upgrade or the first message fails.
 pub async fn connect(address: &str) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
-    connect_with(address, None, None).await
+    dial(address, None, &[]).await
 }
 
 /// As [`connect`], with a token as a program names it (docs/protocol.md section 1).
@@ -77,7 +77,22 @@ pub async fn connect_as(
     address: &str,
     token: Option<&str>,
 ) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
-    connect_with(address, token, None).await
+    let headers: Vec<_> =
+        token.map(|token| ("authorization", format!("Bearer {token}"))).into_iter().collect();
+    dial(address, None, &headers).await
+}
+
+/// As [`connect`], with headers on top: `authorization`, `origin`, or a `sec-websocket-protocol` in place of
+/// the usual one.
+///
+/// # Errors
+/// As [`connect`]; [`ClientError::Closed`] or [`ClientError::Unreadable`] when the server closes or sends an
+/// error in place of `ready`.
+pub async fn connect_with_headers(
+    address: &str,
+    headers: &[(&'static str, String)],
+) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
+    dial(address, None, headers).await
 }
 
 /// As [`connect`], with a bound on the kernel's receive buffer: how a slow reader is played.
@@ -88,13 +103,13 @@ pub async fn connect_with_buffer(
     address: &str,
     receive_buffer_bytes: Option<u32>,
 ) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
-    connect_with(address, None, receive_buffer_bytes).await
+    dial(address, receive_buffer_bytes, &[]).await
 }
 
-async fn connect_with(
+async fn dial(
     address: &str,
-    token: Option<&str>,
     receive_buffer_bytes: Option<u32>,
+    headers: &[(&'static str, String)],
 ) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
     let target = tokio::net::lookup_host(address)
         .await?
@@ -108,11 +123,10 @@ async fn connect_with(
     socket.set_nodelay(true)?;
     let mut request = format!("ws://{address}/v1/stream").into_client_request().map_err(refused)?;
     request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
-    if let Some(token) = token {
-        let value = HeaderValue::from_str(&format!("Bearer {token}"));
-        let value =
-            value.map_err(|_| ClientError::Unreadable("a token of visible ASCII is needed".to_owned()))?;
-        request.headers_mut().insert("authorization", value);
+    for (name, value) in headers {
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "a header cannot be sent"))?;
+        request.headers_mut().insert(*name, value);
     }
     let (stream, _) = tokio_tungstenite::client_async(request, socket).await.map_err(refused)?;
     let (sink, stream) = stream.split();

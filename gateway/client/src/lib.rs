@@ -8,6 +8,8 @@ mod connection;
 mod listener;
 mod utterance;
 
-pub use connection::{ClientError, Event, Receiver, Sender, connect, connect_as, connect_with_buffer};
+pub use connection::{
+    ClientError, Event, Receiver, Sender, connect, connect_as, connect_with_buffer, connect_with_headers,
+};
 pub use listener::Listener;
 pub use utterance::{Outcome, Utterance, speak};

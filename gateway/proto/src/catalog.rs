@@ -1,8 +1,11 @@
 //! Which model, voice, language and layout a request means, and what the catalogue endpoints answer
 //! (DESIGN.md section 7). Refusals list what is valid.
 
+use std::sync::Arc;
+
 use contract::{
-    EngineError, EngineInfo, Layout, ModelInfo, OpenContext, Sampling, Tick, VoiceChoice, VoiceKind,
+    Clip, CloneMode, EngineError, EngineInfo, Layout, ModelInfo, OpenContext, Sampling, Tick, VoiceChoice,
+    VoiceKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -14,12 +17,39 @@ use crate::wire::{SamplingFields, WireError};
 pub struct Ask {
     pub model: Option<String>,
     pub voice: Option<String>,
+    /// A clip in place of a voice of the model's: a kept voice, or one given with the request.
+    pub reference: Option<Reference>,
     pub language: Option<String>,
     pub instructions: Option<String>,
     /// `None` takes the first of `layouts` that the voice can speak.
     pub layout: Option<Layout>,
     pub sampling: SamplingFields,
     pub exact_frames: Option<u32>,
+}
+
+/// How a clip speaks, by name.
+pub const CLONE_MODES: &[(&str, CloneMode)] =
+    &[("in_context", CloneMode::InContext), ("speaker", CloneMode::Speaker)];
+
+/// Characters of a clip's transcript: 30 s of speech are a few hundred.
+pub const TRANSCRIPT_CHARACTERS_MAX: usize = 2_000;
+
+/// A clip as a voice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    /// Id of the kept voice; `None` for a clip given with the request.
+    pub voice: Option<String>,
+    pub clip: Arc<Clip>,
+    pub mode: CloneMode,
+}
+
+/// Voices beside those of the models: the driver's own. May read a file, and must not wait for a network.
+pub trait Voices: std::fmt::Debug + Send + Sync {
+    /// Puts the clip that `ask.voice` names into `ask.reference`, if it names one of these.
+    ///
+    /// # Errors
+    /// When the voice is there and cannot be read.
+    fn choose(&self, info: &EngineInfo, ask: &mut Ask) -> Result<(), EngineError>;
 }
 
 /// A request that an engine can take.
@@ -29,6 +59,8 @@ pub struct Target {
     pub model: String,
     /// Id of the voice, where the model has voices.
     pub voice: Option<String>,
+    /// The clip that speaks, if one does. [`crate::session::Session`] sets it once a streamed one is there.
+    pub reference: Option<(Arc<Clip>, CloneMode)>,
     pub language: Option<String>,
     pub layout: Layout,
     /// Hertz of the model's samples.
@@ -53,7 +85,13 @@ impl Target {
         bench: bool,
     ) -> Result<Self, WireError> {
         let model = find_model(info, ask.model.as_deref())?;
-        let (voice, layouts) = find_voice(model, ask.voice.as_deref())?;
+        let (voice, layouts) = match &ask.reference {
+            Some(reference) if model.takes_reference => (reference.voice.clone(), &model.layouts[..]),
+            Some(_) => {
+                return Err(unsupported("reference", model, "it clones no voices; name one of its own"));
+            }
+            None => find_voice(model, ask.voice.as_deref())?,
+        };
         let layout = find_layout(model, ask.layout, layouts, preferred)?;
         let language = find_language(model, ask.language.as_deref())?;
         if ask.instructions.as_ref().is_some_and(|text| !text.is_empty()) && !model.takes_instructions {
@@ -70,6 +108,7 @@ impl Target {
         Ok(Self {
             model: model.name.clone(),
             voice,
+            reference: ask.reference.as_ref().map(|given| (Arc::clone(&given.clip), given.mode)),
             language,
             layout,
             sample_rate: model.sample_rate,
@@ -92,7 +131,11 @@ impl Target {
     pub fn request(&self, arrival: Tick, tenant: u32) -> OpenContext {
         OpenContext {
             model: self.model.clone(),
-            voice: self.voice.clone().map_or(VoiceChoice::Default, VoiceChoice::Named),
+            voice: match (&self.reference, &self.voice) {
+                (Some((clip, mode)), _) => VoiceChoice::Reference { clip: Arc::clone(clip), mode: *mode },
+                (None, Some(voice)) => VoiceChoice::Named(voice.clone()),
+                (None, None) => VoiceChoice::Default,
+            },
             language: self.language.clone(),
             instructions: self.instructions.clone(),
             layout: self.layout,

@@ -16,7 +16,7 @@ use crate::session::{
     Config, EncodeWork, Encoded, EngineCommand, EpochKey, Limits as SessionLimits, Message, Output, Session,
 };
 use crate::speech::SpeechRequest;
-use crate::wire::{Header, Incoming, Json, PacketKind, Received, ServerMessage};
+use crate::wire::{Flags, Header, Incoming, Json, PacketKind, Received, ServerMessage};
 
 /// Every reader of the wire, over the same bytes.
 pub fn wire(bytes: &[u8]) {
@@ -50,6 +50,9 @@ pub fn session(bytes: &[u8]) {
         let context = u16::from(argument % 4);
         let named = |kind: &str| format!(r#"{{"type":"{kind}","context":{context}}}"#);
         let text = match action % 24 {
+            0 if argument > 200 => {
+                format!(r#"{{"type":"open","context":{context},"reference":{{"codec":"opus"}}}}"#)
+            }
             0 => named("open"),
             1..=3 => {
                 let sequence = &mut sequences[usize::from(context)];
@@ -156,6 +159,25 @@ fn other(
             session.handle_attach(*now, "r".to_owned(), &[received]);
         }
         (21, _) => session.handle_pong(*now, &u64::from(argument).to_be_bytes()),
+        (23, _) if argument > 128 => {
+            let flags = if argument.is_multiple_of(3) { Flags::END } else { Flags::NONE };
+            let header = Header {
+                kind: PacketKind::Opus,
+                flags,
+                context: u16::from(argument % 4),
+                sequence: u32::from(argument % 8),
+                timestamp: 0,
+                duration: 960,
+                epoch: contract::Epoch(0),
+            };
+            session.handle_message(*now, Message::Binary(&header.encode()));
+        }
+        (23, _) if argument > 64 => {
+            let refused = EngineError::BadReference { what: "test".to_owned() };
+            session.handle_reference(*now, u16::from(argument % 4), Err(refused));
+        }
+        (22, _) if argument == 252 => session.handle_token_renewed(*now),
+        (22, _) if argument > 249 && argument < 252 => session.handle_token_end(*now, Span::from_millis(500)),
         (22, _) if argument > 252 => session.handle_drain(*now, "test", Span::from_millis(500)),
         _ => *now += Span::from_millis(i64::from(argument) * 3),
     }
@@ -219,7 +241,7 @@ fn config() -> Config {
         voices: Vec::new(),
         default_voice: None,
         takes_instructions: false,
-        takes_reference: false,
+        takes_reference: true,
         sampling: SamplingDefaults { temperature: 1.0, top_k: 0, top_p: 1.0, repetition_penalty: 1.0 },
         segment_characters_max: 40,
     };
@@ -229,6 +251,7 @@ fn config() -> Config {
         resume: "r".to_owned(),
         engine: Arc::new(EngineInfo { models: vec![model], limits, device: String::new() }),
         tenant: 0,
+        voices: None,
         bench: false,
         opus_pre_skip: 312,
         limits: SessionLimits { text_characters: 200, ..SessionLimits::default() },

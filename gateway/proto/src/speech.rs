@@ -1,10 +1,10 @@
 //! What `POST /v1/audio/speech` asks, and the events it answers with when asked for `sse`
 //! (OpenAI's shape; the fields below `stream_format` are ours).
 
-use contract::Layout;
+use contract::{CloneMode, Layout};
 use serde::Serialize;
 
-use crate::catalog::Ask;
+use crate::catalog::{Ask, CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 use crate::wire::{ErrorObject, Fields, Json, SAMPLE_RATES, WireError, sampling, voice};
 
 /// Characters of `input` when the server is not configured otherwise.
@@ -17,6 +17,7 @@ const FIELDS: &[&str] = &[
     "language",
     "layout",
     "model",
+    "reference",
     "repetition_penalty",
     "response_format",
     "sample_rate",
@@ -36,14 +37,31 @@ pub struct SpeechRequest {
     pub input: String,
     pub ask: Ask,
     pub format: SpeechFormat,
-    /// Hertz of `wav` and `pcm`; `None` is the model's own rate.
+    /// Hertz; `None` is [`SpeechFormat::rate_hz`].
     pub sample_rate: Option<u32>,
     pub stream: StreamFormat,
+    /// A clip in place of `voice`.
+    pub reference: Option<SpeechReference>,
+}
+
+/// A clip that came with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpeechReference {
+    /// Base64 of a WAV, FLAC, MP3, Ogg or WebM file.
+    pub audio: String,
+    /// The exact words of the clip.
+    pub transcript: Option<String>,
+    /// `None`: in context with a transcript, by speaker without.
+    pub mode: Option<CloneMode>,
 }
 
 /// Container and codec of the answer's audio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpeechFormat {
+    /// G.711 A-law, 8 bits a sample, no header; telephony's 8 kHz unless asked otherwise.
+    ALaw,
+    /// G.711 mu-law, likewise.
+    MuLaw,
     /// Opus in Ogg.
     Opus,
     /// Signed 16-bit little-endian mono, no header.
@@ -61,9 +79,20 @@ pub enum StreamFormat {
 }
 
 impl SpeechFormat {
+    /// Hertz when the request names none: telephony has a rate of its own, the others take the model's.
+    #[must_use]
+    pub const fn rate_hz(self, model_hz: u32) -> u32 {
+        match self {
+            Self::ALaw | Self::MuLaw => 8_000,
+            Self::Opus | Self::Pcm | Self::Wav => model_hz,
+        }
+    }
+
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
+            Self::ALaw => "audio/PCMA",
+            Self::MuLaw => "audio/PCMU",
             Self::Opus => "audio/ogg; codecs=opus",
             Self::Pcm => "audio/pcm",
             Self::Wav => "audio/wav",
@@ -107,28 +136,46 @@ impl SpeechRequest {
         let ask = Ask {
             model,
             voice: voice(&mut fields)?,
+            reference: None,
             language: fields.string("language", 256)?,
             instructions: fields.string("instructions", 16_384)?,
             layout: fields.choice("layout", &[("streamed", Layout::Streamed), ("whole", Layout::Whole)])?,
             sampling: sampling(&mut fields)?,
             exact_frames: fields.u32("exact_frames", 1, 100_000)?,
         };
-        Ok(Self { input, ask, format, sample_rate, stream })
+        let reference = reference(&mut fields)?;
+        if reference.is_some() && ask.voice.is_some() {
+            let hint = "give voice or reference, not both".to_owned();
+            return Err(WireError::Unsupported { param: "reference", hint });
+        }
+        Ok(Self { input, ask, format, sample_rate, stream, reference })
     }
 
     /// Layouts in the order HTTP prefers them: all the text is there.
     pub const LAYOUTS: [Layout; 2] = [Layout::Whole, Layout::Streamed];
 }
 
+fn reference(fields: &mut Fields) -> Result<Option<SpeechReference>, WireError> {
+    const KNOWN: &[&str] = &["audio", "mode", "transcript"];
+    let Some(mut fields) = fields.object("reference", KNOWN)? else { return Ok(None) };
+    let audio = fields.string("audio", usize::MAX)?;
+    let audio = fields.required("audio", audio)?;
+    let transcript = fields.string("transcript", TRANSCRIPT_CHARACTERS_MAX)?;
+    let mode = fields.choice("mode", CLONE_MODES)?;
+    Ok(Some(SpeechReference { audio, transcript, mode }))
+}
+
 fn format(fields: &mut Fields) -> Result<SpeechFormat, WireError> {
     let Some(asked) = fields.string("response_format", 64)? else { return Ok(SpeechFormat::Wav) };
     match asked.as_str() {
+        "alaw" => Ok(SpeechFormat::ALaw),
+        "mulaw" | "ulaw" => Ok(SpeechFormat::MuLaw),
         "opus" => Ok(SpeechFormat::Opus),
         "pcm" => Ok(SpeechFormat::Pcm),
         "wav" => Ok(SpeechFormat::Wav),
         _ => Err(WireError::Unsupported {
             param: "response_format",
-            hint: format!("{asked:?} is none of wav, pcm, opus"),
+            hint: format!("{asked:?} is none of wav, pcm, opus, mulaw, alaw"),
         }),
     }
 }

@@ -180,6 +180,32 @@ fn jitter_on_the_way_up_makes_no_deadline_later_than_the_guard_allows() {
     }
 }
 
+/// The estimator's error against the truth, over twenty listeners of half a minute each. The figures are
+/// printed for docs/performance.md.
+#[test]
+fn the_estimators_error_is_within_20_ms_at_20_ms_of_jitter() {
+    for (jitter, bound) in [(5_000, 10_000), (20_000, 20_000), (60_000, 60_000)] {
+        let mut errors: Vec<i64> = Vec::new();
+        for seed in 0..20 {
+            let run = run(World { jitter, prebuffer: 250_000, announced: true, ..STEADY }, 30, seed);
+            errors.extend(run.errors.iter().filter(|(at, _)| *at >= 2_000_000).map(|(_, error)| *error));
+        }
+        let mut sizes: Vec<i64> = errors.iter().map(|error| error.abs()).collect();
+        sizes.sort_unstable();
+        errors.sort_unstable();
+        let at = |sorted: &[i64], percent: usize| sorted[(sorted.len() - 1) * percent / 100] as f64 / 1_000.0;
+        println!(
+            "jitter {} ms: |error| p50 {:.1} p99 {:.1} ms; early p1 {:.1}, late p99 {:.1}",
+            jitter / 1_000,
+            at(&sizes, 50),
+            at(&sizes, 99),
+            at(&errors, 1),
+            at(&errors, 99),
+        );
+        assert!(at(&sizes, 99) * 1_000.0 <= bound as f64, "jitter {jitter}: {}", at(&sizes, 99));
+    }
+}
+
 #[test]
 fn a_stall_moves_the_clock_by_the_stall_within_two_reports() {
     let world = World { stall: (5_000_000, 5_900_000), prebuffer: 100_000, announced: true, ..STEADY };

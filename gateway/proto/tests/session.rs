@@ -121,7 +121,7 @@ fn a_cancel_says_what_was_heard_drops_the_old_epoch_and_the_context_speaks_again
     rig.wait(Span::from_millis(1_000));
     rig.simple("cancel", 1);
     let ServerMessage::Cancelled { epoch: 1, heard, .. } = rig.last() else { panic!("{:?}", rig.last()) };
-    assert_eq!((heard.text.as_str(), heard.estimated), ("One two three", true));
+    assert_eq!((heard.text.as_str(), heard.estimated), ("One two three four", true));
     assert_eq!(heard.samples, 48_000);
     assert!(rig.engine[&old].cancelled);
     // Whatever the old epoch still gives is dropped at the gates.

@@ -3,12 +3,17 @@
 use std::path::Path;
 
 use super::{CommandError, layers};
+use crate::listen::ListenError;
 
 /// Prints every key as TOML, with its origin as a comment, and the hash of the whole.
 pub(super) fn run(file: &Path) -> Result<(), CommandError> {
     let resolved = layers(Some(file))?.resolve()?;
-    // The same reading as `serve`'s: what it refuses is refused here.
-    resolved.config()?;
+    // The same reading as `serve`'s, and the same guard at the door: what it refuses is refused here.
+    let config = resolved.config()?;
+    crate::server::guard(&config).map_err(|error| match error {
+        ListenError::Refused(error) => CommandError::Config(error),
+        other => CommandError::Failed(other.to_string()),
+    })?;
     let mut section = "";
     for (name, value, source) in resolved.lines() {
         let (of, key) = name.split_once('.').unwrap_or(("", name));

@@ -8,6 +8,7 @@ mod profile;
 mod serve;
 mod simulate;
 mod speak;
+mod token;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,22 +50,33 @@ enum Command {
     Simulate(simulate::SimulateFlags),
     /// Speak a text into a file
     Speak(speak::SpeakFlags),
+    /// Sign a token that lets somebody in
+    Token(token::TokenFlags),
 }
 
 /// Flags of `serve`. Each sets one key of the configuration.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 struct ServeFlags {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineFlags,
-    /// Public address, loopback only [default: 127.0.0.1:8080]
+    /// Public address; any other than loopback needs keys [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
     /// Address of /livez, /readyz and /metrics [default: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin: Option<String>,
+    /// Certificate chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<String>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<String>,
+    /// Make a certificate at start, for phones in a lab
+    #[arg(long, conflicts_with = "tls_cert")]
+    tls_self_signed: bool,
     /// Let requests set an exact number of frames, for measuring
     #[arg(long)]
     bench: bool,
@@ -121,6 +133,7 @@ pub fn main(embedded: Option<Embedded>) -> ExitCode {
         Command::Serve(flags) => serve::run(&flags, embedded),
         Command::Simulate(flags) => simulate::run(&flags),
         Command::Speak(flags) => speak::run(&flags, embedded),
+        Command::Token(flags) => token::run(&flags),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -138,11 +151,19 @@ impl ServeFlags {
     fn resolve(&self) -> Result<(Resolved, Config), ConfigError> {
         let mut layers = layers(self.config.as_deref())?;
         layers = self.engine.apply(layers);
-        let plain = [("--listen", "server.listen", &self.listen), ("--admin", "server.admin", &self.admin)];
+        let plain = [
+            ("--listen", "server.listen", &self.listen),
+            ("--admin", "server.admin", &self.admin),
+            ("--tls-cert", "server.tls_cert", &self.tls_cert),
+            ("--tls-key", "server.tls_key", &self.tls_key),
+        ];
         for (flag, key, value) in plain {
             if let Some(value) = value {
                 layers = layers.flag(flag, key, value.clone());
             }
+        }
+        if self.tls_self_signed {
+            layers = layers.flag("--tls-self-signed", "server.tls_self_signed", "true".to_owned());
         }
         if self.bench {
             layers = layers.flag("--bench", "engine.bench", "true".to_owned());

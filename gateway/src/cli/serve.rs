@@ -4,6 +4,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CommandError, ServeFlags};
 use crate::engine::Embedded;
+use crate::reload::Reloader;
 use crate::server::{ServeError, Server};
 
 pub(super) fn run(flags: &ServeFlags, embedded: Option<Embedded>) -> Result<(), CommandError> {
@@ -25,7 +26,9 @@ pub(super) fn run(flags: &ServeFlags, embedded: Option<Embedded>) -> Result<(), 
         let (public, admin) = (server.public_address()?, server.admin_address()?);
         tracing::info!(%public, %admin, config = hash, "listening");
         let stop = stop_signal()?;
-        server.run(move || println!("voxlane is ready: http://{public}/"), stop).await
+        reload_on_hangup(server.reloader(), flags.clone())?;
+        let scheme = if server.is_secure() { "https" } else { "http" };
+        server.run(move || println!("voxlane is ready: {scheme}://{public}/"), stop).await
     });
     // What is left after the drain has had its time.
     runtime.shutdown_background();
@@ -33,6 +36,25 @@ pub(super) fn run(flags: &ServeFlags, embedded: Option<Embedded>) -> Result<(), 
         ServeError::Listen(crate::ListenError::Refused(error)) => CommandError::Config(error),
         other => CommandError::Failed(other.to_string()),
     })
+}
+
+/// Reads file, environment and flags again at each SIGHUP. What cannot be read changes nothing.
+fn reload_on_hangup(reloader: Reloader, flags: ServeFlags) -> Result<(), ServeError> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let (reloader, flags) = (reloader.clone(), flags.clone());
+            // Files are read where blocking is allowed.
+            let reloaded = tokio::task::spawn_blocking(move || {
+                let (_, config) = flags.resolve()?;
+                reloader.reload(&config)
+            });
+            if let Ok(Err(error)) = reloaded.await {
+                tracing::error!(%error, "the configuration cannot be reloaded; the old one stays");
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Resolves at the first SIGTERM or SIGINT. A second one ends the process at once.

@@ -71,7 +71,7 @@ pub(super) fn run(flags: &SpeakFlags, embedded: Option<Embedded>) -> Result<(), 
         .enable_all()
         .build()
         .map_err(|error| failed(&"cannot start the async runtime", &error))?;
-    let engine = crate::engine::open(&config.engine, embedded, clock).map_err(CommandError::Failed)?;
+    let engine = crate::engine::open(&config.engine, None, embedded, clock).map_err(CommandError::Failed)?;
     let app = App::new(config, clock).map_err(|error| failed(&"cannot start", &error))?;
     runtime.block_on(async {
         ready(&*engine).await?;

@@ -15,9 +15,15 @@ pub enum ConfigError {
     #[error("{from}: {key} is {found}, but must be {expected}")]
     WrongType { key: &'static str, expected: String, found: String, from: Source },
     #[error(
-        "{key} is {value}, but only loopback addresses (127.0.0.1, [::1]) are served: this release checks no keys, so a reachable port would serve anyone"
+        "{key} is {value}, which others can reach, and no key is set: give auth.secret_file, auth.public_keys, auth.jwks_file, auth.jwks_url or auth.api_keys_file, or listen on loopback (127.0.0.1, [::1])"
     )]
-    NotLoopback { key: &'static str, value: String },
+    Unguarded { key: &'static str, value: String },
+    #[error(
+        "{key} is {value}, which others can reach, and the admin side checks no token: listen on loopback, or guard the address and set server.admin_remote"
+    )]
+    AdminExposed { key: &'static str, value: String },
+    #[error("{key}: {what}")]
+    Unusable { key: &'static str, what: String },
     #[error("{from}: {key}: {what}")]
-    Unusable { key: &'static str, what: String, from: Source },
+    Unfit { key: &'static str, what: String, from: Source },
 }

@@ -16,6 +16,10 @@ pub enum Kind {
     },
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// Several texts; the words say what each names. The environment separates them by commas.
+    List(&'static str),
+    /// Text that only the environment may hold.
+    Secret(&'static str),
     /// Any text; the words say what it names.
     Text(&'static str),
 }
@@ -41,8 +45,50 @@ const fn count(min: u64, max: u64, unit: &'static str) -> Kind {
 
 /// Every key there is, by section.
 pub const KEYS: &[Key] = &[
-    key("server.listen", Kind::Address, "127.0.0.1:8080", "Public address. Loopback only in this release"),
+    key(
+        "server.listen",
+        Kind::Address,
+        "127.0.0.1:8080",
+        "Public address. Any other than loopback needs keys: see [auth]",
+    ),
     key("server.admin", Kind::Address, "127.0.0.1:9464", "Address of /livez, /readyz and /metrics"),
+    key(
+        "server.admin_remote",
+        Kind::Bool,
+        "false",
+        "Let server.admin be another address than loopback: it checks no token, so guard it yourself",
+    ),
+    key(
+        "server.unix",
+        Kind::Text("a path; empty is none"),
+        "",
+        "Socket file to serve beside server.listen, for a proxy on this machine",
+    ),
+    key(
+        "server.tls_cert",
+        Kind::Text("a PEM file's path; empty is plain HTTP"),
+        "",
+        "Certificate chain of the public side",
+    ),
+    key("server.tls_key", Kind::Text("a PEM file's path"), "", "Private key of the certificate"),
+    key(
+        "server.tls_self_signed",
+        Kind::Bool,
+        "false",
+        "Make a certificate at start, for phones in a lab (a browser's microphone and WebCodecs need TLS)",
+    ),
+    key(
+        "server.trusted_proxies",
+        Kind::List("addresses, networks such as 10.0.0.0/8, or unix"),
+        "",
+        "Proxies whose Forwarded and X-Forwarded-* headers are believed",
+    ),
+    key(
+        "server.hosts",
+        Kind::List("host names, without port"),
+        "",
+        "What a Host header may name beside loopback; empty takes any once keys are set",
+    ),
     key(
         "server.sessions_max",
         count(1, 100_000, "sessions"),
@@ -120,6 +166,70 @@ pub const KEYS: &[Key] = &[
         "Predicted wait for first audio past which a request is refused; 150 keeps goodput up in overload",
     ),
     key("engine.bench", Kind::Bool, "false", "Let requests set an exact number of frames, for measuring"),
+    key(
+        "auth.secret",
+        Kind::Secret("at least 32 bytes"),
+        "",
+        "Secret that signs HS256 tokens. From the environment only; else use auth.secret_file",
+    ),
+    key(
+        "auth.secret_file",
+        Kind::Text("a file's path; empty is none"),
+        "",
+        "File with the secret of HS256 tokens",
+    ),
+    key(
+        "auth.public_keys",
+        Kind::List("paths of PEM files"),
+        "",
+        "Public keys of RS256 (RSA, 2048 bits or more) and ES256 (P-256) tokens",
+    ),
+    key("auth.jwks_file", Kind::Text("a file's path; empty is none"), "", "Key set (JWKS) in a file"),
+    key(
+        "auth.jwks_url",
+        Kind::Text("an https URL (http on loopback); empty is none"),
+        "",
+        "Key set (JWKS) of a token service",
+    ),
+    key(
+        "auth.jwks_refresh_ms",
+        count(1_000, 86_400_000, "ms"),
+        "300000",
+        "How often the key set is fetched; an unknown key id fetches at most once in 10 s",
+    ),
+    key(
+        "auth.jwks_max_age_ms",
+        count(1_000, 604_800_000, "ms"),
+        "86400000",
+        "How long the last good key set serves while its URL cannot be reached",
+    ),
+    key(
+        "auth.api_keys_file",
+        Kind::Text("a TOML file's path; empty is none"),
+        "",
+        "Static keys, with tenant and scopes",
+    ),
+    key("auth.issuer", Kind::Text("the claim iss of every token"), "voxlane", "Who signs tokens"),
+    key("auth.audience", Kind::Text("in the claim aud of every token"), "voxlane", "Whom tokens are for"),
+    key(
+        "auth.tenant_claim",
+        Kind::Text("a claim's name"),
+        "tenant",
+        "Claim that names the tenant; sub where it is absent",
+    ),
+    key("auth.leeway_s", count(0, 300, "s"), "30", "How far clocks may differ at exp and nbf"),
+    key(
+        "auth.token_grace_ms",
+        count(0, 3_600_000, "ms"),
+        "60000",
+        "Time running contexts get to end once the session's token has ended",
+    ),
+    key(
+        "auth.origins",
+        Kind::List("origins such as \"https://app.example\""),
+        "",
+        "Web pages of other hosts that may connect, each exactly as browsers send it",
+    ),
     key("stream.contexts_max", count(1, 1_024, "contexts"), "8", "Live contexts in one session"),
     key(
         "stream.frame_bytes_max",
@@ -165,13 +275,32 @@ pub const KEYS: &[Key] = &[
         "10000",
         "How long sent data may go untaken before close 4499",
     ),
+    key(
+        "voices.folder",
+        Kind::Text("a folder's path; empty keeps none"),
+        "",
+        "Where clients' voices are kept, and what was made of them; several processes may share it",
+    ),
+    key("voices.per_tenant_max", count(0, 100_000, "voices"), "100", "Voices one tenant may keep"),
+    key(
+        "voices.upload_bytes_max",
+        count(1_024, 67_108_864, "bytes"),
+        "10485760",
+        "Longest file of a reference clip",
+    ),
     key("opus.threads", count(1, 64, "threads"), "1", "Threads that encode Opus"),
     key("opus.bitrate_bps", count(6_000, 510_000, "bit/s"), "32000", "Bit rate of Opus"),
     key("opus.complexity", count(0, 10, "steps"), "5", "Effort of the Opus encoder: 0 cheapest, 10 best"),
     key(
+        "log.usage",
+        Kind::Text("a file's path; empty is none"),
+        "",
+        "Usage log: one JSON object a line for everything spoken, appended",
+    ),
+    key(
         "log.filter",
         Kind::Text("a level, or target=level pairs"),
-        "info",
+        "info,symphonia=error",
         "What is logged: error, warn, info, debug, trace",
     ),
     key("log.format", Kind::Choice(&["text", "json"]), "text", "Form of a log line"),
@@ -198,6 +327,8 @@ impl Kind {
             Self::Bool => "true or false".to_owned(),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Count { min, max, unit } => format!("a whole number of {unit}, {min} to {max}"),
+            Self::List(what) => format!("a list of {what}"),
+            Self::Secret(what) => format!("{what}, from the environment"),
             Self::Text(what) => what.to_owned(),
         }
     }
@@ -207,6 +338,11 @@ impl Kind {
         let value = match self {
             Self::Bool => text.parse().map(Value::Bool).map_err(|_| text.to_owned())?,
             Self::Count { .. } => text.parse().map(Value::Count).map_err(|_| text.to_owned())?,
+            Self::List(_) => {
+                let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+                Value::List(entries.map(str::to_owned).collect())
+            }
+            Self::Secret(_) => Value::Secret(text.to_owned()),
             Self::Address | Self::Choice(_) | Self::Text(_) => Value::Text(text.to_owned()),
         };
         self.check(value)
@@ -223,6 +359,13 @@ impl Kind {
             (Self::Address | Self::Choice(_) | Self::Text(_), toml::Value::String(text)) => {
                 Value::Text(text.clone())
             }
+            (Self::List(_), toml::Value::Array(entries)) => {
+                let texts = entries.iter().map(|entry| entry.as_str().map(str::to_owned));
+                Value::List(texts.collect::<Option<Vec<_>>>().ok_or_else(shown)?)
+            }
+            // An empty one says that there is none.
+            (Self::Secret(_), toml::Value::String(text)) if text.is_empty() => Value::Secret(String::new()),
+            (Self::Secret(_), _) => return Err("set in the file".to_owned()),
             _ => return Err(shown()),
         };
         self.check(taken)
@@ -233,7 +376,10 @@ impl Kind {
             (Self::Address, Value::Text(text)) => text.parse::<std::net::SocketAddr>().is_ok(),
             (Self::Choice(words), Value::Text(text)) => words.contains(&text.as_str()),
             (Self::Count { min, max, .. }, Value::Count(count)) => (min..=max).contains(count),
-            (Self::Bool, Value::Bool(_)) | (Self::Text(_), Value::Text(_)) => true,
+            (Self::Bool, Value::Bool(_))
+            | (Self::List(_), Value::List(_))
+            | (Self::Secret(_), Value::Secret(_))
+            | (Self::Text(_), Value::Text(_)) => true,
             _ => false,
         };
         if holds { Ok(value) } else { Err(value.to_string()) }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     Config, ConfigError, EngineConfig, EngineKind, KEYS, Key, LogConfig, OpusConfig, ServerConfig,
-    StreamConfig, Value,
+    StreamConfig, TlsConfig, Value, VoicesConfig,
 };
 
 /// Longest configuration file read.
@@ -121,14 +121,20 @@ impl Resolved {
         };
         let (model, random) = (self.text("engine.model"), self.text("engine.random_weights"));
         let (device, precision) = (self.text("engine.device"), self.text("engine.precision"));
-        crate::native::read_device(device).map_err(|what| self.unusable("engine.device", what))?;
-        crate::native::read_precision(precision).map_err(|what| self.unusable("engine.precision", what))?;
+        crate::native::read_device(device).map_err(|what| self.unfit("engine.device", what))?;
+        crate::native::read_precision(precision).map_err(|what| self.unfit("engine.precision", what))?;
         let filter = self.text("log.filter");
-        crate::logs::filter(filter).map_err(|what| self.unusable("log.filter", what))?;
+        crate::logs::filter(filter).map_err(|what| self.unfit("log.filter", what))?;
+        let path = |name| Some(self.text(name)).filter(|path| !path.is_empty()).map(PathBuf::from);
         Ok(Config {
             server: ServerConfig {
                 listen: self.address("server.listen")?,
                 admin: self.address("server.admin")?,
+                admin_remote: self.bool("server.admin_remote"),
+                unix: path("server.unix"),
+                tls: self.tls()?,
+                trusted_proxies: self.list("server.trusted_proxies").to_vec(),
+                hosts: self.list("server.hosts").iter().map(|host| host.to_ascii_lowercase()).collect(),
                 sessions_max: self.count("server.sessions_max") as u32,
                 connections_max: self.count("server.connections_max") as u32,
                 handshake_timeout: self.millis("server.handshake_timeout_ms"),
@@ -149,6 +155,7 @@ impl Resolved {
                 first_audio_limit: self.millis("engine.first_audio_limit_ms"),
                 bench: self.bool("engine.bench"),
             },
+            auth: self.auth(),
             stream: StreamConfig {
                 contexts_max: self.count("stream.contexts_max") as u32,
                 frame_bytes_max: self.count("stream.frame_bytes_max") as usize,
@@ -161,12 +168,21 @@ impl Resolved {
                 write_buffer_bytes: self.count("stream.write_buffer_bytes") as usize,
                 slow_reader: self.millis("stream.slow_reader_ms"),
             },
+            voices: VoicesConfig {
+                folder: path("voices.folder"),
+                per_tenant_max: self.count("voices.per_tenant_max") as usize,
+                upload_bytes_max: self.count("voices.upload_bytes_max") as usize,
+            },
             opus: OpusConfig {
                 threads: self.count("opus.threads") as usize,
                 bitrate_bps: self.count("opus.bitrate_bps") as u32,
                 complexity: self.count("opus.complexity") as u8,
             },
-            log: LogConfig { filter: filter.to_owned(), json: self.text("log.format") == "json" },
+            log: LogConfig {
+                filter: filter.to_owned(),
+                json: self.text("log.format") == "json",
+                usage: path("log.usage"),
+            },
         })
     }
 
@@ -193,40 +209,67 @@ impl Resolved {
         self.values.get(name).map(|(value, _)| value)
     }
 
-    fn text(&self, name: &str) -> &str {
+    pub(super) fn text(&self, name: &str) -> &str {
         match self.value(name) {
             Some(Value::Text(text)) => text,
             _ => "",
         }
     }
 
-    fn count(&self, name: &str) -> u64 {
+    pub(super) fn count(&self, name: &str) -> u64 {
         match self.value(name) {
             Some(Value::Count(count)) => *count,
             _ => 0,
         }
     }
 
-    fn bool(&self, name: &str) -> bool {
+    pub(super) fn bool(&self, name: &str) -> bool {
         matches!(self.value(name), Some(Value::Bool(true)))
     }
 
-    fn millis(&self, name: &str) -> Duration {
+    pub(super) fn millis(&self, name: &str) -> Duration {
         Duration::from_millis(self.count(name))
     }
 
-    fn address(&self, name: &'static str) -> Result<SocketAddr, ConfigError> {
-        let address = self.text(name).parse().map_err(|_| self.refuse(name))?;
-        check_loopback(name, address)?;
-        Ok(address)
-    }
-
-    fn unusable(&self, key: &'static str, what: String) -> ConfigError {
-        ConfigError::Unusable { key, what, from: self.source(key) }
+    fn unfit(&self, key: &'static str, what: String) -> ConfigError {
+        ConfigError::Unfit { key, what, from: self.source(key) }
     }
 
     fn source(&self, name: &str) -> Source {
         self.values.get(name).map_or(Source::Default, |(_, source)| source.clone())
+    }
+
+    pub(super) fn list(&self, name: &str) -> &[String] {
+        match self.value(name) {
+            Some(Value::List(entries)) => entries,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn secret(&self, name: &str) -> &str {
+        match self.value(name) {
+            Some(Value::Secret(value)) => value,
+            _ => "",
+        }
+    }
+
+    fn tls(&self) -> Result<TlsConfig, ConfigError> {
+        let (cert, key) = (self.text("server.tls_cert"), self.text("server.tls_key"));
+        let unusable = |key, what: &str| Err(ConfigError::Unusable { key, what: what.to_owned() });
+        match (cert.is_empty(), key.is_empty(), self.bool("server.tls_self_signed")) {
+            (true, true, false) => Ok(TlsConfig::Off),
+            (true, true, true) => Ok(TlsConfig::SelfSigned),
+            (false, false, false) => Ok(TlsConfig::Files { cert: cert.into(), key: key.into() }),
+            (false, true, _) => unusable("server.tls_key", "is missing beside server.tls_cert"),
+            (true, false, _) => unusable("server.tls_cert", "is missing beside server.tls_key"),
+            (false, false, true) => {
+                unusable("server.tls_self_signed", "stands beside a certificate; keep one of them")
+            }
+        }
+    }
+
+    fn address(&self, name: &str) -> Result<SocketAddr, ConfigError> {
+        self.text(name).parse().map_err(|_| self.refuse(name))
     }
 
     fn refuse(&self, name: &str) -> ConfigError {
@@ -236,17 +279,6 @@ impl Resolved {
             None => unknown(name, source),
         }
     }
-}
-
-/// Whether an address may be listened on.
-///
-/// # Errors
-/// [`ConfigError::NotLoopback`].
-pub(crate) fn check_loopback(key: &'static str, address: SocketAddr) -> Result<(), ConfigError> {
-    if address.ip().is_loopback() {
-        return Ok(());
-    }
-    Err(ConfigError::NotLoopback { key, value: address.to_string() })
 }
 
 impl fmt::Display for Source {

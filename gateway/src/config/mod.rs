@@ -1,5 +1,6 @@
 //! Configuration: one table of keys, three layers (file, environment, flags), one typed result.
 
+mod auth;
 mod error;
 mod keys;
 mod layers;
@@ -9,8 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use layers::check_loopback;
-
+pub use auth::{AuthConfig, Secret};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind};
 pub use layers::{Layers, Resolved, Source};
@@ -21,7 +21,9 @@ pub use value::Value;
 pub struct Config {
     pub server: ServerConfig,
     pub engine: EngineConfig,
+    pub auth: AuthConfig,
     pub stream: StreamConfig,
+    pub voices: VoicesConfig,
     pub opus: OpusConfig,
     pub log: LogConfig,
 }
@@ -30,6 +32,13 @@ pub struct Config {
 pub struct ServerConfig {
     pub listen: SocketAddr,
     pub admin: SocketAddr,
+    /// The admin address may be reachable from elsewhere.
+    pub admin_remote: bool,
+    pub unix: Option<PathBuf>,
+    pub tls: TlsConfig,
+    pub trusted_proxies: Vec<String>,
+    /// Host names that requests may be made to, in lower case; empty for any.
+    pub hosts: Vec<String>,
     pub sessions_max: u32,
     pub connections_max: u32,
     pub handshake_timeout: Duration,
@@ -80,6 +89,23 @@ pub struct StreamConfig {
     pub slow_reader: Duration,
 }
 
+/// Encryption of the public side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsConfig {
+    Off,
+    Files { cert: PathBuf, key: PathBuf },
+    SelfSigned,
+}
+
+/// Voices that clients bring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoicesConfig {
+    /// Where they are kept; `None` keeps none.
+    pub folder: Option<PathBuf>,
+    pub per_tenant_max: usize,
+    pub upload_bytes_max: usize,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpusConfig {
     pub threads: usize,
@@ -91,6 +117,8 @@ pub struct OpusConfig {
 pub struct LogConfig {
     pub filter: String,
     pub json: bool,
+    /// Where usage is appended.
+    pub usage: Option<PathBuf>,
 }
 
 impl Config {

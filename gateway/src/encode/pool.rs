@@ -22,7 +22,7 @@ pub(crate) struct Job {
     pub(crate) encoder: Box<StreamEncoder>,
     pub(crate) samples: Vec<f32>,
     pub(crate) finish: bool,
-    pub(crate) reply: mpsc::Sender<Encoded>,
+    pub(crate) reply: mpsc::Sender<Box<Encoded>>,
 }
 
 /// What came of a job. A stream's very first packet comes ahead of the rest, without the encoder.
@@ -171,7 +171,13 @@ fn run(queue: &Queue, job: Job) -> usize {
         made += packets.len();
         let Job { key, encoder, finish, reply, .. } = job;
         // A reply that finds no reader is dropped: the session is gone.
-        drop(reply.try_send(Encoded { key, encoder: Some(encoder), packets, finished: finish, failed }));
+        drop(reply.try_send(Box::new(Encoded {
+            key,
+            encoder: Some(encoder),
+            packets,
+            finished: finish,
+            failed,
+        })));
     }
     made
 }
@@ -190,7 +196,7 @@ fn first_packet(job: &mut Job) -> usize {
             let made = packets.len();
             let key = job.key;
             let first = Encoded { key, encoder: None, packets, finished: false, failed: None };
-            drop(job.reply.try_send(first));
+            drop(job.reply.try_send(Box::new(first)));
             made
         }
         Ok(()) => 0,
@@ -211,7 +217,7 @@ mod tests {
 
     const OPUS: OpusConfig = OpusConfig { threads: 1, bitrate_bps: 32_000, complexity: 5 };
 
-    fn job(key: u64, samples: usize, reply: &mpsc::Sender<Encoded>) -> Job {
+    fn job(key: u64, samples: usize, reply: &mpsc::Sender<Box<Encoded>>) -> Job {
         let encoder = Box::new(StreamEncoder::new(Form::Opus, 24_000, 24_000, OPUS).expect("valid"));
         Job { key, encoder, samples: vec![0.1; samples], finish: false, reply: reply.clone() }
     }

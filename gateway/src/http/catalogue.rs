@@ -16,12 +16,6 @@ pub(super) async fn models(State(app): State<Arc<App>>) -> Result<Response, ApiE
     Ok(json(&catalog::models(&info, app.started_unix)))
 }
 
-/// `GET /v1/audio/voices`: the voices of every loaded model.
-pub(super) async fn voices(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    let info = app.engine()?.info();
-    Ok(json(&catalog::voices(&info, app.started_unix)))
-}
-
 fn json<T: serde::Serialize>(listing: &catalog::Listing<T>) -> Response {
     match serde_json::to_string(listing) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -17,19 +17,26 @@ use futures_util::FutureExt;
 
 use crate::app::App;
 use crate::error::{ApiError, Refused};
+use crate::listen::{Connected, Secure};
 
 /// The id a request goes by in its answer and in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(pub(crate) String);
 
 pub(crate) fn router(app: Arc<App>) -> Router {
+    // Bodies are bounded where they are read, each by its own configured bound.
+    let body_bound = axum::extract::DefaultBodyLimit::disable();
     Router::new()
         .route("/v1/models", get(catalogue::models))
-        .route("/v1/audio/voices", get(catalogue::voices))
+        .route("/v1/audio/voices", get(crate::voices::list).post(crate::voices::create))
+        .route("/v1/audio/voices/{id}", axum::routing::delete(crate::voices::delete))
         .route("/v1/audio/speech", post(speech::speak))
+        .route("/v1/realtime/client_secrets", post(crate::auth::create_client_secret))
         .route("/v1/stream", get(crate::stream::upgrade))
+        .layer(body_bound)
         .fallback(assets::serve)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), crate::auth::door))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), answer))
         .with_state(app)
 }
@@ -47,8 +54,9 @@ pub(crate) async fn answer(State(app): State<Arc<App>>, mut request: Request, ne
     // The path only: a query may hold what a client wants to keep to itself.
     let path = request.uri().path().to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
-    let sound = head_in_bounds(&request).and_then(|()| local_host(request.headers(), request.uri()));
-    let answered = match sound {
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let client = client(&app, &mut request);
+    let answered = match head_in_bounds(&request) {
         Err(error) => error.into_response(),
         Ok(()) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
             Ok(response) => response,
@@ -68,12 +76,24 @@ pub(crate) async fn answer(State(app): State<Arc<App>>, mut request: Request, ne
         }
         None => answered,
     };
+    crate::auth::cross_origin(&app, origin.as_ref(), &mut response);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert("x-request-id", value);
     }
     let took_us = app.clock.now().since(begun).as_micros();
-    tracing::info!(request = id, %method, path, status = response.status().as_u16(), took_us, "answered");
+    let status = response.status().as_u16();
+    tracing::info!(request = id, client, %method, path, status, took_us, "answered");
     response
+}
+
+/// The address of who asks, for the log; marks a request whose client's own connection is encrypted.
+fn client(app: &App, request: &mut Request) -> String {
+    let Some(from) = request.extensions().get::<Connected>().copied() else { return String::new() };
+    let client = app.auth.policy().proxies.client(from.peer, from.tls, request.headers());
+    if client.secure {
+        request.extensions_mut().insert(Secure);
+    }
+    client.address.map_or_else(|| "unix".to_owned(), |address| address.to_string())
 }
 
 pub(crate) async fn method_not_allowed() -> ApiError {
@@ -95,22 +115,6 @@ fn head_in_bounds(request: &Request) -> Result<(), ApiError> {
         return Err(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", message));
     }
     Ok(())
-}
-
-/// Refuses a Host that is not this machine: a page elsewhere could have its own name point here (DNS
-/// rebinding) and then read what we answer.
-fn local_host(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
-    let host = match uri.authority() {
-        Some(authority) => Some(authority.as_str()),
-        None => headers.get(header::HOST).and_then(|value| value.to_str().ok()),
-    };
-    match host {
-        Some(host) if is_loopback(host) => Ok(()),
-        _ => {
-            let message = "the Host header must name a loopback address (localhost, 127.0.0.1 or [::1])";
-            Err(ApiError::new(StatusCode::FORBIDDEN, "host_not_allowed", message).param("Host"))
-        }
-    }
 }
 
 /// Whether `host`, with or without port, names this machine.

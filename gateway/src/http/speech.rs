@@ -17,9 +17,11 @@ use tokio::sync::mpsc;
 
 use super::RequestId;
 use crate::app::App;
+use crate::auth::Caller;
 use crate::drain::Guard;
 use crate::error::ApiError;
 use crate::file::{FileWriter, encoder, playing_time};
+use crate::usage::Account;
 use crate::utterance::{Step, Utterance};
 
 /// Pieces of the body that may wait for the socket.
@@ -31,9 +33,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) async fn speak(
     State(app): State<Arc<App>>,
     Extension(id): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let arrival = app.clock.now();
+    let caller = caller.0?;
     if app.drain.draining() {
         return Err(ApiError::draining());
     }
@@ -41,10 +45,11 @@ pub(super) async fn speak(
     let (parts, body) = request.into_parts();
     let body = read_body(&parts.headers, body, app.config.server.body_bytes_max).await?;
     let engine = Arc::clone(app.engine()?);
-    let asked = read(&body, app.config.server.input_characters_max)?;
+    let mut asked = read(&body, app.config.server.input_characters_max)?;
     let info = engine.info();
+    crate::voices::choose(&app, &caller, &info, &mut asked).await?;
     let target = Target::resolve(&info, &asked.ask, SpeechRequest::LAYOUTS, app.config.engine.bench)?;
-    let file_hz = asked.sample_rate.unwrap_or(target.sample_rate);
+    let file_hz = asked.sample_rate.unwrap_or(asked.format.rate_hz(target.sample_rate));
     let encoder = encoder(asked.format, target.sample_rate, file_hz, app.config.opus)
         .map_err(|error| ApiError::bad_request("unsupported", error.to_string()).param("sample_rate"))?;
     let pre_skip = encoder.pre_skip_48k();
@@ -54,7 +59,7 @@ pub(super) async fn speak(
         FileWriter::new(asked.format, file_hz, pre_skip, serial).map_err(|_| ApiError::internal())?;
     let cut = (target.zones, target.sample_rate);
     let mut utterance =
-        Utterance::open(&app, &engine, target.request(arrival, 0), cut, &asked.input, encoder)?;
+        Utterance::open(&app, &engine, target.request(arrival, caller.group()), cut, &asked.input, encoder)?;
 
     // The status waits for the first sound, so that a request that fails before it fails as HTTP does.
     let first = match utterance.next().await {
@@ -66,6 +71,7 @@ pub(super) async fn speak(
     };
     crate::metrics::first_audio("speech", app.clock.now().since(arrival));
     let (sender, receiver) = mpsc::channel(BODY_QUEUE);
+    let request_id = id.0.clone();
     let body = match asked.stream {
         StreamFormat::Audio => BodyForm::Audio,
         StreamFormat::Sse => BodyForm::Events { request_id: id.0 },
@@ -74,7 +80,9 @@ pub(super) async fn speak(
         StreamFormat::Audio => asked.format.content_type(),
         StreamFormat::Sse => "text/event-stream",
     };
-    let pump = Pump { app, utterance, writer, body, sender, arrival, _guard: guard };
+    let account = Account::of(&caller, &request_id, "speech");
+    let rate = target.sample_rate;
+    let pump = Pump { app, account, rate, utterance, writer, body, sender, arrival, _guard: guard };
     tokio::spawn(pump.run(first));
     Ok(answer(media_type, receiver))
 }
@@ -91,6 +99,9 @@ enum BodyForm {
 /// The part that goes on after the head of the answer has left.
 struct Pump {
     app: Arc<App>,
+    account: Account,
+    /// Hertz of the model.
+    rate: u32,
     utterance: Utterance,
     writer: FileWriter,
     body: BodyForm,
@@ -118,6 +129,7 @@ impl Pump {
                 }
                 Step::Finished { reason, usage, error } => {
                     crate::metrics::context_finished(reason.name());
+                    self.app.usage.spoken(&self.account, None, reason, &usage, self.rate);
                     let took_us = self.app.clock.now().since(self.arrival).as_micros();
                     tracing::debug!(reason = reason.name(), frames = usage.frames, took_us, "spoken");
                     self.finish(usage, error).await;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::{EngineError, EngineHandle, FinishReason, Output as EngineOutput, Tick, Usage};
+use contract::{EngineError, EngineHandle, FinishReason, Output as EngineOutput, Span, Tick, Usage};
 use proto::session::{
     Config, EncodeJob, Encoded as WireEncoded, EngineCommand, Message, Output, Session, TimeoutReason,
 };
@@ -13,12 +13,15 @@ use tokio::sync::mpsc;
 
 use super::encoders::{Encoders, Made};
 use super::engine_side::{EngineSide, Reply};
+use super::references::{JUDGED_MAX, Judged};
 use super::registry::{Attach, Place, Visit};
 use super::socket::{Activity, Event, Outgoing, Socket};
 use super::watch::Watch;
 use crate::app::App;
+use crate::auth::TokenEnd;
 use crate::encode::Encoded;
 use crate::output::Tagged;
+use crate::usage::Account;
 
 /// When to offer work again that the encoding pool had no room for.
 const POOL_RETRY: Duration = Duration::from_millis(5);
@@ -29,11 +32,13 @@ const LETTING_GO_MAX: usize = 64;
 /// What the drive wakes for.
 enum Wake {
     Drain(Tick),
-    Encoded(Encoded),
-    Engine(Tagged),
+    Encoded(Box<Encoded>),
+    Engine(Box<Tagged>),
+    Reference(Box<Judged>),
     Retry,
     Socket(Event),
     Timeout(TimeoutReason),
+    TokenEnd,
     Visit(Visit),
     Written(u64),
 }
@@ -44,9 +49,16 @@ struct Drive {
     engine: EngineSide,
     encoders: Encoders,
     socket: Option<Socket>,
+    judged: mpsc::Sender<Box<Judged>>,
     door: mpsc::Sender<Visit>,
     token: String,
     place: Place,
+    /// Whose token opened it, and when that ends.
+    owner: TokenEnd,
+    token_over: bool,
+    account: Account,
+    /// Hertz of the first model: sessions of one engine have one rate.
+    rate: u32,
     replies: VecDeque<Reply>,
     watch: Watch,
     /// The session had no socket, and its place was needed.
@@ -62,14 +74,17 @@ pub(super) async fn run(
     config: Config,
     socket: Socket,
     place: Place,
+    (owner, account): (TokenEnd, Account),
 ) {
+    let rate = config.engine.models.first().map_or(0, |model| model.sample_rate);
     let mut counted = Counted::new();
     let epochs = config.limits.contexts_open + LETTING_GO_MAX;
     let (engine, mut outputs) = EngineSide::new(engine, epochs);
     let (encoders, mut encoded) = Encoders::new(Arc::clone(&app), epochs);
+    let (judged, mut references) = mpsc::channel(JUDGED_MAX);
     let (door, mut visitors) = mpsc::channel(1);
     let token = config.resume.clone();
-    app.sessions.announce(token.clone(), door.clone(), &place);
+    app.sessions.announce(owner.resume_key(&token), door.clone(), &place);
     let session = Session::new(app.clock.now(), config);
     let mut drive = Drive {
         app: Arc::clone(&app),
@@ -77,9 +92,14 @@ pub(super) async fn run(
         engine,
         encoders,
         socket: Some(socket),
+        judged,
         door,
         token,
         place,
+        owner,
+        token_over: false,
+        account,
+        rate,
         replies: VecDeque::new(),
         watch: Watch::default(),
         evicted: false,
@@ -96,6 +116,7 @@ pub(super) async fn run(
                 due => tokio::time::sleep_until(app.clock.deadline(due)).await,
             }
         };
+        let token_end = drive.token_end();
         let stuck = drive.encoders.stuck();
         let wake = tokio::select! {
             // The client first, so that a cancel overtakes the audio it cancels.
@@ -103,18 +124,21 @@ pub(super) async fn run(
             event = next_event(&mut drive.socket) => event,
             Some(encoded) = encoded.recv() => Wake::Encoded(encoded),
             Some(output) = outputs.recv() => Wake::Engine(output),
+            Some(judged) = references.recv() => Wake::Reference(judged),
             Some(visit) = visitors.recv() => Wake::Visit(visit),
             until = &mut drain, if !draining => Wake::Drain(until),
             () = tokio::time::sleep(POOL_RETRY), if stuck => Wake::Retry,
+            () = token_end => Wake::TokenEnd,
             () = timer => Wake::Timeout(reason),
         };
         draining |= matches!(wake, Wake::Drain(_));
         drive.wake(wake);
         drive.settle();
     }
-    app.sessions.withdraw(&drive.token);
+    app.sessions.withdraw(&drive.owner.resume_key(&drive.token));
     drive.watch.counters(drive.session.counters());
     counted.close = drive.over.unwrap_or("peer");
+    tracing::info!(session = drive.account.request, close = counted.close, "session ended");
 }
 
 /// Counts a session in and out, whatever way its task ends.
@@ -151,15 +175,23 @@ impl Drive {
         match wake {
             Wake::Drain(until) => self.session.handle_drain(now, "drain", until.since(now)),
             Wake::Encoded(encoded) => {
-                if let Some(made) = self.encoders.reply(encoded) {
+                if let Some(made) = self.encoders.reply(*encoded) {
                     self.made(now, made);
                 }
             }
             Wake::Engine(tagged) => {
                 if let Some(key) = self.engine.output(&tagged) {
+                    if let EngineOutput::Finished { reason, usage, .. } = &tagged.output {
+                        let context = Some((key.context, key.epoch.0));
+                        self.app.usage.spoken(&self.account, context, *reason, usage, self.rate);
+                    }
                     self.watch.engine(now, key, &tagged.output);
                     self.session.handle_engine(now, key, tagged.output);
                 }
+            }
+            Wake::Reference(judged) => {
+                let (context, clip) = *judged;
+                self.session.handle_reference(now, context, clip);
             }
             Wake::Retry => self.encoders.retry(),
             Wake::Socket(event) => self.event(now, event),
@@ -167,15 +199,40 @@ impl Drive {
                 crate::metrics::session_woke(reason.name());
                 self.session.handle_timeout(now);
             }
-            Wake::Visit(Visit::Attach(attach)) => self.attach(now, attach),
+            Wake::Visit(Visit::Attach(attach)) => self.attach(now, *attach),
             Wake::Visit(Visit::Leave) => {
                 self.session.handle_peer_close(now);
                 self.evicted = true;
             }
+            Wake::TokenEnd => self.end_token(now),
             Wake::Written(bytes) => {
                 self.session.handle_written(now, usize::try_from(bytes).unwrap_or(usize::MAX));
             }
         }
+    }
+
+    /// Resolves when the token ends; after that, never.
+    fn token_end(&self) -> impl Future<Output = ()> + use<> {
+        let due = (self.owner.at != Tick::NEVER && !self.token_over).then_some(self.owner.at);
+        let clock = self.app.clock;
+        async move {
+            match due {
+                // A far deadline is approached in steps that the clock allows.
+                Some(due) => {
+                    while clock.now() < due {
+                        tokio::time::sleep_until(clock.deadline(due)).await;
+                    }
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn end_token(&mut self, now: Tick) {
+        self.token_over = true;
+        let grace = self.app.config.auth.token_grace;
+        let grace = Span::from_micros(i64::try_from(grace.as_micros()).unwrap_or(i64::MAX));
+        self.session.handle_token_end(now, grace);
     }
 
     fn event(&mut self, now: Tick, event: Event) {
@@ -184,7 +241,7 @@ impl Drive {
             Event::Closed => self.session.handle_peer_close(now),
             Event::Lost => {
                 self.socket = None;
-                self.app.sessions.lose(&self.token);
+                self.app.sessions.lose(&self.owner.resume_key(&self.token));
                 self.session.handle_detach(now);
             }
             Event::Ping => self.session.handle_ping(now),
@@ -237,6 +294,7 @@ impl Drive {
                 }
                 self.replies.extend(self.engine.command(command));
             }
+            Output::Reference(job) => super::references::judge(*job, self.judged.clone()),
             Output::Resume { token, received } => self.resume(now, &token, received),
             Output::SendBinary(bytes) => {
                 self.watch.packet(now, &bytes);
@@ -287,7 +345,8 @@ impl Drive {
     /// This session's client wants another session back: its socket moves there, and this one ends.
     fn resume(&mut self, now: Tick, token: &str, received: Vec<Received>) {
         let Some(socket) = self.socket.take() else { return };
-        match self.app.sessions.attach(token, Attach { socket, received }) {
+        let attach = Attach { socket, received, token_end: self.owner.at };
+        match self.app.sessions.attach(&self.owner.resume_key(token), attach) {
             Ok(()) => self.over = Some("resumed"),
             Err(attach) => {
                 self.socket = Some(attach.socket);
@@ -306,7 +365,10 @@ impl Drive {
         if let Some(earlier) = self.socket.replace(attach.socket) {
             earlier.close(CloseCode::Replaced);
         }
-        self.app.sessions.announce(token.clone(), self.door.clone(), &self.place);
+        self.app.sessions.announce(self.owner.resume_key(&token), self.door.clone(), &self.place);
+        self.owner.at = attach.token_end;
+        self.token_over = false;
+        self.session.handle_token_renewed(now);
         self.token.clone_from(&token);
         self.session.handle_attach(now, token, &attach.received);
     }

@@ -20,7 +20,7 @@ pub(super) struct Encoders {
     /// finds nothing.
     keys: BTreeMap<u64, EpochKey>,
     next: u64,
-    replies: mpsc::Sender<Encoded>,
+    replies: mpsc::Sender<Box<Encoded>>,
 }
 
 struct Slot {
@@ -41,7 +41,7 @@ pub(super) struct Made {
 
 impl Encoders {
     /// Encoders for at most `epochs` epochs, and where their replies arrive.
-    pub(super) fn new(app: Arc<App>, epochs: usize) -> (Self, mpsc::Receiver<Encoded>) {
+    pub(super) fn new(app: Arc<App>, epochs: usize) -> (Self, mpsc::Receiver<Box<Encoded>>) {
         let (replies, receiver) = mpsc::channel(epochs * REPLIES_PER_JOB);
         let encoders = Self { app, slots: BTreeMap::new(), keys: BTreeMap::new(), next: 1, replies };
         (encoders, receiver)

@@ -16,7 +16,7 @@ pub(super) struct EngineSide {
     /// Which epoch an output belongs to. Numbers are never used twice.
     keys: BTreeMap<u64, EpochKey>,
     next: u64,
-    queue: mpsc::Sender<Tagged>,
+    queue: mpsc::Sender<Box<Tagged>>,
     samples_max: u64,
 }
 
@@ -31,7 +31,7 @@ pub(super) type Reply = (EpochKey, Result<TextAccepted, EngineError>);
 
 impl EngineSide {
     /// Room for `epochs` contexts, and where their outputs arrive.
-    pub(super) fn new(engine: Arc<dyn EngineHandle>, epochs: usize) -> (Self, mpsc::Receiver<Tagged>) {
+    pub(super) fn new(engine: Arc<dyn EngineHandle>, epochs: usize) -> (Self, mpsc::Receiver<Box<Tagged>>) {
         let (queue, outputs) = mpsc::channel(queue_bound(epochs));
         let samples_max = engine.info().limits.output_samples_max;
         let side = Self { engine, open: BTreeMap::new(), keys: BTreeMap::new(), next: 1, queue, samples_max };

@@ -7,6 +7,8 @@
 mod drive;
 mod encoders;
 mod engine_side;
+mod references;
+mod refusal;
 mod registry;
 mod socket;
 mod watch;
@@ -17,20 +19,23 @@ use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use contract::{EngineHandle, Span};
 use proto::session::{Config, Limits};
 use proto::wire::SUBPROTOCOL;
 
 use crate::app::App;
+use crate::auth::{Caller, Principal, TokenEnd};
 use crate::error::ApiError;
-use crate::http::{RequestId, is_loopback};
+use crate::http::RequestId;
+use crate::usage::Account;
+use crate::voices::{Shelf, Viewer};
 
 pub(crate) use registry::Registry;
 
 /// Bytes read from a socket at once: the library's default of 128 KiB is most of an idle session.
-const READ_BUFFER_BYTES: usize = 4_096;
+const READ_BUFFER_BYTES: usize = 2_048;
 
 /// Opus' look-ahead at 48 kHz in the mode we encode in, whatever the input rate.
 const OPUS_PRE_SKIP_48K: u16 = 312;
@@ -38,12 +43,11 @@ const OPUS_PRE_SKIP_48K: u16 = 312;
 pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
     Extension(id): Extension<RequestId>,
-    headers: HeaderMap,
+    Extension(caller): Extension<Caller>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Response> {
     let refuse = |error: ApiError| error.into_response();
     let upgrade = upgrade.map_err(|rejection| refused_upgrade(&rejection))?;
-    check_origin(&headers).map_err(refuse)?;
     if !upgrade.requested_protocols().any(|given| given == SUBPROTOCOL) {
         let message = format!("offer the subprotocol {SUBPROTOCOL} in Sec-WebSocket-Protocol");
         return Err(refuse(ApiError::bad_request("subprotocol_required", message)));
@@ -52,31 +56,42 @@ pub(crate) async fn upgrade(
         return Err(refuse(ApiError::draining()));
     }
     let engine = Arc::clone(app.engine().map_err(refuse)?);
+    let caller = match caller.0 {
+        Ok(caller) => caller,
+        Err(error) => return Ok(refusal::tell(upgrade, error, id.0)),
+    };
     let Some(place) = app.sessions.enter() else {
         let message = "every session place is taken; try again later";
         let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
         return Err(refuse(error.retry_after_ms(1_000)));
     };
-    let config = session_config(&app, &engine, id.0).map_err(|_| refuse(ApiError::internal()))?;
+    let config = session_config(&app, &engine, id.0, &caller).map_err(|_| refuse(ApiError::internal()))?;
+    let account = Account::of(&caller, &config.session, "stream");
+    let token = TokenEnd::of(&caller, app.auth.policy().leeway_s, app.clock);
     let guard = Arc::new(app.drain.enter());
     let limits = &app.config.stream;
     let upgrade = upgrade
         .protocols([SUBPROTOCOL])
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(READ_BUFFER_BYTES)
-        .max_write_buffer_size(limits.write_buffer_bytes.max(4 * READ_BUFFER_BYTES))
+        .max_write_buffer_size(limits.write_buffer_bytes.max(8 * READ_BUFFER_BYTES))
         .max_frame_size(limits.frame_bytes_max)
         .max_message_size(limits.message_bytes_max);
     Ok(upgrade.on_upgrade(async move |websocket| {
         // The socket's tasks hold the guard too: a session has ended when its Close has left.
         let socket = socket::start(websocket, &guard);
-        drive::run(app, engine, config, socket, place).await;
+        drive::run(app, engine, config, socket, place, (token, account)).await;
         drop(guard);
     }))
 }
 
 /// What the session is told of our configuration.
-fn session_config(app: &App, engine: &Arc<dyn EngineHandle>, session: String) -> std::io::Result<Config> {
+fn session_config(
+    app: &App,
+    engine: &Arc<dyn EngineHandle>,
+    session: String,
+    caller: &Principal,
+) -> std::io::Result<Config> {
     let stream = &app.config.stream;
     let span = |duration: std::time::Duration| {
         Span::from_micros(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
@@ -98,7 +113,10 @@ fn session_config(app: &App, engine: &Arc<dyn EngineHandle>, session: String) ->
         session,
         resume: resume_token()?,
         engine: engine.info(),
-        tenant: 0,
+        tenant: caller.group(),
+        voices: app.voices.clone().map(|store| -> Arc<dyn proto::catalog::Voices> {
+            Arc::new(Shelf { store, viewer: Viewer::of(caller) })
+        }),
         bench: app.config.engine.bench,
         opus_pre_skip: OPUS_PRE_SKIP_48K,
         limits: Limits { contexts_open: limits.contexts_open.max(limits.contexts), ..limits },
@@ -108,21 +126,6 @@ fn session_config(app: &App, engine: &Arc<dyn EngineHandle>, session: String) ->
 /// A secret that cannot be guessed.
 fn resume_token() -> std::io::Result<String> {
     Ok(format!("r-{}", crate::app::random_hex::<16>()?))
-}
-
-/// A page of another origin must not speak through a visitor's browser (cross-site WebSocket
-/// hijacking). Programs send no Origin.
-fn check_origin(headers: &HeaderMap) -> Result<(), ApiError> {
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let same = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://")).is_some_and(|origin| {
-        host.is_some_and(|host| host.eq_ignore_ascii_case(origin)) && is_loopback(origin)
-    });
-    if same {
-        return Ok(());
-    }
-    let message = "this origin may not connect; open the page from this server";
-    Err(ApiError::new(StatusCode::FORBIDDEN, "origin_not_allowed", message).param("Origin"))
 }
 
 fn refused_upgrade(rejection: &WebSocketUpgradeRejection) -> Response {
@@ -157,30 +160,6 @@ fn refused_upgrade(rejection: &WebSocketUpgradeRejection) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_our_own_origin_and_programs_may_connect() {
-        let check = |origin: Option<&str>, host: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::HOST, HeaderValue::from_str(host).expect("a header"));
-            if let Some(origin) = origin {
-                headers.insert(header::ORIGIN, HeaderValue::from_str(origin).expect("a header"));
-            }
-            check_origin(&headers).is_ok()
-        };
-        assert!(check(None, "127.0.0.1:8080"));
-        assert!(check(Some("http://127.0.0.1:8080"), "127.0.0.1:8080"));
-        for origin in [
-            "null",
-            "https://127.0.0.1:8080",
-            "http://127.0.0.1:8081",
-            "http://127.0.0.1:8080.evil.example",
-            "http://good.example.evil.example",
-        ] {
-            assert!(!check(Some(origin), "127.0.0.1:8080"), "{origin}");
-        }
-        assert!(!check(Some("http://evil.example"), "evil.example"));
-    }
 
     #[test]
     fn the_look_ahead_told_to_clients_is_the_encoders_own() {

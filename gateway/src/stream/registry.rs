@@ -14,7 +14,7 @@ use super::socket::Socket;
 pub(crate) struct Registry {
     live: Arc<AtomicUsize>,
     max: usize,
-    /// By resume token. No guard of it is ever held across an await.
+    /// By resume token and owner. No guard of it is ever held across an await.
     sessions: DashMap<String, Known>,
     /// Counts losses, so that the oldest is known.
     losses: AtomicU64,
@@ -32,7 +32,7 @@ struct Known {
 /// Who comes to a session's door.
 #[derive(Debug)]
 pub(super) enum Visit {
-    Attach(Attach),
+    Attach(Box<Attach>),
     /// The session has lost its socket, and its place is needed: it ends.
     Leave,
 }
@@ -42,6 +42,8 @@ pub(super) enum Visit {
 pub(super) struct Attach {
     pub(super) socket: Socket,
     pub(super) received: Vec<Received>,
+    /// When the token of the new socket ends.
+    pub(super) token_end: contract::Tick,
 }
 
 /// One session's place; dropping it gives the place back, unless another has taken it over.
@@ -119,8 +121,8 @@ impl Registry {
     /// The socket, when there is no such session.
     pub(super) fn attach(&self, token: &str, attach: Attach) -> Result<(), Attach> {
         let Some((_, known)) = self.sessions.remove(token) else { return Err(attach) };
-        known.door.try_send(Visit::Attach(attach)).map_err(|error| match error.into_inner() {
-            Visit::Attach(attach) => attach,
+        known.door.try_send(Visit::Attach(Box::new(attach))).map_err(|error| match error.into_inner() {
+            Visit::Attach(attach) => *attach,
             // What comes back is what was sent.
             Visit::Leave => unreachable!("an attachment was sent"),
         })

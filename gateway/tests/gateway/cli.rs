@@ -8,11 +8,11 @@ use crate::support::{get, post};
 /// A sentence that must be found nowhere but in the audio.
 const CANARY: &str = "The purple canary sings at quarter past nine.";
 
-fn voxlane(arguments: &[&str]) -> Output {
+pub(crate) fn voxlane(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_voxlane")).args(arguments).output().expect("the binary runs")
 }
 
-fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -168,15 +168,23 @@ fn speak_names_the_valid_voices() {
 }
 
 /// `voxlane serve` on free ports, with its ready line read.
-struct Serving {
-    child: Child,
-    public: std::net::SocketAddr,
+pub(crate) struct Serving {
+    pub(crate) child: Child,
+    pub(crate) public: std::net::SocketAddr,
     log: std::thread::JoinHandle<String>,
 }
 
-fn serve(extra: &[&str]) -> Serving {
+pub(crate) fn serve(extra: &[&str]) -> Serving {
+    serve_at("127.0.0.1:0", extra)
+}
+
+pub(crate) fn serve_at(listen: &str, extra: &[&str]) -> Serving {
+    serve_at_both(listen, "127.0.0.1:0", extra)
+}
+
+pub(crate) fn serve_at_both(listen: &str, admin: &str, extra: &[&str]) -> Serving {
     let mut child = Command::new(env!("CARGO_BIN_EXE_voxlane"))
-        .args(["serve", "--engine", "scripted", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .args(["serve", "--engine", "scripted", "--listen", listen, "--admin", admin])
         .args(extra)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -184,7 +192,8 @@ fn serve(extra: &[&str]) -> Serving {
         .expect("the binary runs");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-    let address = line.trim().strip_prefix("voxlane is ready: http://").expect("the ready line");
+    let address = line.trim().strip_prefix("voxlane is ready: ").and_then(|url| url.split_once("://"));
+    let (_, address) = address.expect("the ready line");
     let public = address.trim_end_matches('/').parse().expect("an address");
     let mut errors = child.stderr.take().expect("piped");
     let log = std::thread::spawn(move || {
@@ -196,7 +205,7 @@ fn serve(extra: &[&str]) -> Serving {
 }
 
 impl Serving {
-    fn terminate(mut self) -> (Option<i32>, String) {
+    pub(crate) fn terminate(mut self) -> (Option<i32>, String) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
         let status = self.child.wait().expect("an end");

@@ -23,7 +23,9 @@ fn rendered() -> String {
         }
         let value = match key.kind {
             Kind::Bool | Kind::Count { .. } => key.default.to_owned(),
-            Kind::Address | Kind::Choice(_) | Kind::Text(_) => format!("{:?}", key.default),
+            Kind::List(_) if key.default.is_empty() => "[]".to_owned(),
+            Kind::List(_) => panic!("no list has a default"),
+            Kind::Address | Kind::Choice(_) | Kind::Secret(_) | Kind::Text(_) => format!("{:?}", key.default),
         };
         text.push_str(&format!("# {}: {}\n{name} = {value}\n", key.about, key.kind.expected()));
     }
@@ -97,4 +99,35 @@ fn the_hash_depends_on_values_and_not_on_where_they_came_from() {
     let plain = hash(Layers::default());
     assert_eq!(plain, hash(Layers::default().text("f.toml", SHIPPED)));
     assert_ne!(plain, hash(Layers::default().text("f.toml", "[opus]\ncomplexity = 1")));
+}
+
+/// The files of config/deploy set keys by environment: each name is a key, each value is valid, and every
+/// listener that others reach has keys in front.
+#[test]
+fn the_deployment_examples_set_keys_that_exist_to_values_that_are_valid() {
+    let unit = include_str!("../../../config/deploy/voxlane.service");
+    let compose = include_str!("../../../config/deploy/compose.yaml");
+    let kubernetes = include_str!("../../../config/deploy/kubernetes.yaml");
+    let pair = |line: &str, separator: &str| {
+        let (name, value) = line.trim().split_once(separator)?;
+        let value = value.trim().trim_end_matches('}').trim_matches('"');
+        name.starts_with("VOXLANE_").then(|| (name.to_owned(), value.to_owned()))
+    };
+    let of_unit = unit.lines().filter_map(|line| pair(line.strip_prefix("Environment=")?, "="));
+    let of_compose = compose.lines().filter_map(|line| pair(line, ": "));
+    let of_kubernetes =
+        kubernetes.lines().filter_map(|line| pair(line.trim().strip_prefix("- {name: ")?, ", value: "));
+    for (file, variables) in [
+        ("voxlane.service", of_unit.collect::<Vec<_>>()),
+        ("compose.yaml", of_compose.collect()),
+        ("kubernetes.yaml", of_kubernetes.collect()),
+    ] {
+        assert!(variables.len() >= 6, "{file}: {variables:?}");
+        let resolved = Layers::default().environment(variables.into_iter()).resolve();
+        let resolved = resolved.unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(resolved.unknown_variables.is_empty(), "{file}: {:?}", resolved.unknown_variables);
+        let config = resolved.config().unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(!config.server.listen.ip().is_loopback() && config.auth.has_keys(), "{file}");
+        assert!(config.server.admin.ip().is_loopback() || config.server.admin_remote, "{file}");
+    }
 }

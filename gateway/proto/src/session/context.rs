@@ -4,6 +4,7 @@ use bytes::Bytes;
 use contract::{FinishReason, Span, Tick};
 
 use super::output::{AudioFormat, EpochKey};
+use super::reference::Awaited;
 use super::replay::Replay;
 use super::utterance::{Setting, Utterance};
 use super::{Config, LETTING_GO_MAX, Session};
@@ -21,6 +22,8 @@ const ENDED_KEPT_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) target: Target,
+    /// The clip that shall speak is not there yet; nothing goes to the engine.
+    pub(super) awaited: Option<Awaited>,
     format: AudioFormat,
     pub(super) utterance: Utterance,
     /// Last packet sent, over all epochs.
@@ -57,6 +60,7 @@ impl Context {
         let utterance = Utterance::new(key, &setting(&target, format, config, player));
         Self {
             target,
+            awaited: open.reference.clone().map(Awaited::new),
             format,
             utterance,
             sequence: 0,
@@ -78,7 +82,8 @@ impl Context {
         let utterance = &self.utterance;
         let waits_for_text = !utterance.text_ended && !utterance.is_over() && utterance.is_quiet();
         let waits_for_listener = utterance.clock.is_paused() && !utterance.ended;
-        if !waits_for_text && !waits_for_listener {
+        let waits_for_clip = self.awaited.is_some() && !utterance.is_over();
+        if !waits_for_text && !waits_for_listener && !waits_for_clip {
             return Tick::NEVER;
         }
         self.touched + limit

@@ -123,10 +123,10 @@ impl Session {
                 self.count_unreadable(now);
                 error
             }
-            Ok((header, _)) if self.contexts.contains_key(&header.context) => {
-                WireError::AudioNotAccepted { context: header.context }
-            }
-            Ok((header, _)) => WireError::UnknownContext { context: header.context },
+            Ok((header, payload)) => match self.reference_packet(now, &header, payload) {
+                Ok(()) => return,
+                Err(error) => error,
+            },
         };
         self.refuse(now, &error, None, None);
     }
@@ -154,6 +154,7 @@ impl Session {
     }
 
     fn open(&mut self, now: Tick, open: &Open) -> Result<(), WireError> {
+        self.check_token()?;
         if self.drain_until.is_some() {
             return Err(WireError::Draining);
         }
@@ -167,15 +168,19 @@ impl Session {
             let max = self.config.limits.contexts_open;
             return Err(WireError::TooManyContexts { live: self.contexts.len(), max });
         }
-        let ask = Ask {
+        let mut ask = Ask {
             model: open.model.clone(),
             voice: open.voice.clone(),
+            reference: self.announced(open)?,
             language: open.language.clone(),
             instructions: open.instructions.clone(),
             layout: open.layout,
             sampling: open.sampling,
             exact_frames: open.exact_frames,
         };
+        if let Some(voices) = &self.config.voices {
+            voices.choose(&self.config.engine, &mut ask)?;
+        }
         let preferred = [Layout::Streamed, Layout::Whole];
         let target = Target::resolve(&self.config.engine, &ask, preferred, self.config.bench)?;
         let player = self.hello.as_ref().and_then(|hello| hello.playback);
@@ -215,14 +220,19 @@ impl Session {
     fn append(&mut self, now: Tick, append: &TextAppend) -> Result<(), WireError> {
         let id = append.context;
         let (draining, room) = (self.drain_until.is_some(), self.room_to_speak());
+        let token = self.check_token();
         let max = self.config.limits.text_characters;
         let Some(context) = named(&mut self.contexts, &mut self.counters, now, id, append.epoch)? else {
             return Ok(());
         };
+        if let Some(awaited) = &context.awaited {
+            awaited.check()?;
+        }
         let utterance = &mut context.utterance;
         let epoch = utterance.key.epoch.0;
         let duplicate = append.sequence <= utterance.sequence;
         if !duplicate {
+            token?;
             if utterance.is_over() {
                 return Err(WireError::ContextEnded { context: id, epoch });
             }

@@ -12,8 +12,10 @@
 
 mod attach;
 mod context;
+mod expiry;
 mod input;
 mod output;
+mod reference;
 mod replay;
 mod utterance;
 mod watch;
@@ -24,9 +26,11 @@ use std::sync::Arc;
 use contract::{EngineError, EngineInfo, Span, TextAccepted, Tick};
 
 pub use output::{AudioFormat, EncodeJob, EncodeWork, Encoded, EngineCommand, EpochKey, Output};
+pub use reference::ReferenceJob;
 pub use replay::{REPLAY_AGE_MAX, REPLAY_BYTES_MAX, REPLAY_PACKETS_MAX};
 pub use utterance::TAIL_WAIT;
 
+use crate::catalog::Voices;
 use crate::wire::{CloseCode, Hello, ServerMessage, WireError};
 use context::{Context, LettingGo};
 use output::Outbox;
@@ -89,6 +93,8 @@ pub struct Config {
     pub resume: String,
     pub engine: Arc<EngineInfo>,
     pub tenant: u32,
+    /// Kept voices that this session may speak with.
+    pub voices: Option<Arc<dyn Voices>>,
     /// Whether the server was started for benchmarking.
     pub bench: bool,
     /// Opus encoder's look-ahead in 48 kHz samples (312 for libopus' audio and voip modes).
@@ -129,6 +135,8 @@ pub enum TimeoutReason {
     SlowReader,
     /// The text has run dry.
     TailWait,
+    /// The token is over, and so is the time to finish in.
+    Token,
 }
 
 impl TimeoutReason {
@@ -148,6 +156,7 @@ impl TimeoutReason {
             Self::ResumeWindow => "resume_window",
             Self::SlowReader => "slow_reader",
             Self::TailWait => "tail_wait",
+            Self::Token => "token",
         }
     }
 }
@@ -201,6 +210,8 @@ pub struct Session {
     /// When the lost connection can no longer be taken up.
     detached_until: Option<Tick>,
     drain_until: Option<Tick>,
+    /// Set once the token is over: when what runs must have ended.
+    token_until: Option<Tick>,
     counters: Counters,
     now: Tick,
 }
@@ -222,6 +233,7 @@ impl Session {
             heard: now,
             detached_until: None,
             drain_until: None,
+            token_until: None,
             counters: Counters::default(),
             now,
             config,
@@ -420,6 +432,9 @@ impl Session {
         if let Some(at) = self.drain_until {
             deadlines.push(((at, TimeoutReason::Drain), CloseCode::GoingAway));
         }
+        if let Some(at) = self.token_until {
+            deadlines.push(((at, TimeoutReason::Token), CloseCode::Token));
+        }
         if let Some(at) = self.detached_until {
             deadlines.push(((at, TimeoutReason::ResumeWindow), CloseCode::Idle));
             return deadlines;
@@ -459,6 +474,7 @@ impl Session {
         }
         let may_open = self.letting_go.len() < LETTING_GO_COUNT_MAX;
         for context in self.contexts.values_mut() {
+            let may_open = may_open && context.awaited.is_none();
             context.utterance.pump(&context.target, self.config.tenant, may_open, &mut self.out);
         }
         self.send_packets(now);
@@ -470,6 +486,8 @@ impl Session {
             self.pings.handle_busy(now);
         } else if self.drain_until.is_some() {
             self.close(CloseCode::GoingAway);
+            return;
+        } else if self.close_without_token() {
             return;
         }
         if self.out.is_attached()

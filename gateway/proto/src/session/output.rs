@@ -26,6 +26,8 @@ pub enum Output {
     Encode(EncodeJob),
     /// Call the engine.
     Engine(EngineCommand),
+    /// Decode and judge a clip, then [`super::Session::handle_reference`].
+    Reference(Box<super::ReferenceJob>),
     /// Look for the lost session with this token and attach this connection to it
     /// ([`crate::session::Session::handle_attach`] on the found one, dropping this session), else call
     /// [`crate::session::Session::handle_resume_refused`].

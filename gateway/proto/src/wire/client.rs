@@ -1,9 +1,10 @@
 //! Messages of the client, as types (docs/protocol.md section 4).
 
-use contract::{Epoch, Layout};
+use contract::{CloneMode, Epoch, Layout};
 use serde::{Serialize, Serializer};
 
 use super::{Text, WireError};
+use crate::catalog::CLONE_MODES;
 
 /// One control message of the client.
 ///
@@ -94,6 +95,9 @@ pub struct Open {
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub voice: Option<String>,
+    /// A clip that follows in binary messages, in place of a voice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<ReferenceOpen>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +108,20 @@ pub struct Open {
     pub sampling: SamplingFields,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exact_frames: Option<u32>,
+}
+
+/// A reference clip as `open` announces it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReferenceOpen {
+    pub codec: WireCodec,
+    /// Hertz of PCM, 8,000 to 48,000; Opus says its own.
+    pub sample_rate: u32,
+    /// The exact words of the clip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transcript: Option<String>,
+    /// `None`: in context with a transcript, by speaker without.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "clone_mode")]
+    pub mode: Option<CloneMode>,
 }
 
 /// Sampling fields of `open` and of `POST /v1/audio/speech`, within the bounds of docs/protocol.md.
@@ -228,6 +246,11 @@ fn plain_epoch<S: Serializer>(epoch: &Epoch, serializer: S) -> Result<S::Ok, S::
 
 fn layout<S: Serializer>(layout: &Option<Layout>, serializer: S) -> Result<S::Ok, S::Error> {
     layout.map(Layout::name).serialize(serializer)
+}
+
+fn clone_mode<S: Serializer>(mode: &Option<CloneMode>, serializer: S) -> Result<S::Ok, S::Error> {
+    let name = CLONE_MODES.iter().find(|(_, known)| Some(*known) == *mode).map(|(name, _)| *name);
+    name.serialize(serializer)
 }
 
 fn text_body<S: Serializer>(text: &Text, serializer: S) -> Result<S::Ok, S::Error> {

@@ -9,7 +9,8 @@ use super::client::{
 };
 use super::error::{nearest, shown};
 use super::fields::Fields;
-use super::{Json, WireError};
+use super::{CLOCK_HZ, Json, ReferenceOpen, WireError};
+use crate::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 
 const ID_BYTES_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 256;
@@ -80,6 +81,7 @@ fn decode(mut entries: Vec<(String, Json)>) -> Result<ClientMessage, WireError> 
             "language",
             "layout",
             "model",
+            "reference",
             "repetition_penalty",
             "seed",
             "temperature",
@@ -166,12 +168,31 @@ fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
         audio,
         model: fields.string("model", NAME_BYTES_MAX)?,
         voice: voice(&mut fields)?,
+        reference: reference(&mut fields)?,
         language: fields.string("language", NAME_BYTES_MAX)?,
         instructions: fields.string("instructions", INSTRUCTIONS_BYTES_MAX)?,
         layout: fields.choice("layout", &[("streamed", Layout::Streamed), ("whole", Layout::Whole)])?,
         sampling: sampling(&mut fields)?,
         exact_frames: fields.u32("exact_frames", 1, 100_000)?,
     })))
+}
+
+fn reference(fields: &mut Fields) -> Result<Option<ReferenceOpen>, WireError> {
+    const KNOWN: &[&str] = &["codec", "mode", "sample_rate", "transcript"];
+    let Some(mut about) = fields.object("reference", KNOWN)? else { return Ok(None) };
+    let codec =
+        about.choice("codec", &[("opus", WireCodec::Opus), ("pcm", WireCodec::Pcm)])?.unwrap_or_default();
+    let sample_rate = about.u32("sample_rate", 8_000, 48_000)?;
+    let sample_rate = match codec {
+        WireCodec::Opus => sample_rate.unwrap_or(CLOCK_HZ),
+        WireCodec::Pcm => about.required("sample_rate", sample_rate)?,
+    };
+    Ok(Some(ReferenceOpen {
+        codec,
+        sample_rate,
+        transcript: about.string("transcript", TRANSCRIPT_CHARACTERS_MAX)?,
+        mode: about.choice("mode", CLONE_MODES)?,
+    }))
 }
 
 /// `voice` is a string or `{id}`.

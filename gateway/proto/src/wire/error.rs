@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    #[error("context {context} takes no audio; this server accepts text only")]
+    #[error("context {context} takes no audio now: it was opened without reference, or its clip has ended")]
     AudioNotAccepted { context: u16 },
     #[error("a binary message begins with a header that cannot be read: {what}")]
     BadHeader { what: &'static str },
@@ -54,6 +54,10 @@ pub enum WireError {
         "{waiting} characters of context {context} wait to be spoken; at most {max} may: send text.append {sequence} again later"
     )]
     TextTooLong { context: u16, sequence: u32, waiting: u64, max: u64, retry_after: Span },
+    #[error(
+        "this session's token has ended: what was said is spoken, then the session closes; connect with a new token"
+    )]
+    TokenExpired,
     #[error("{live} contexts are live; at most {max} may be: end or cancel one")]
     TooManyContexts { live: usize, max: usize },
     #[error("context {context} was not opened; send open first")]
@@ -170,6 +174,7 @@ impl WireError {
             Self::SequenceGap { .. } => "sequence_gap",
             Self::TextEnded { .. } => "text_ended",
             Self::TextTooLong { .. } => "text_too_long",
+            Self::TokenExpired => "token_expired",
             Self::TooManyContexts { .. } => "too_many_contexts",
             Self::UnknownContext { .. } => "unknown_context",
             Self::UnknownField { .. } => "unknown_field",
@@ -185,6 +190,7 @@ impl WireError {
             Self::Draining => ErrorKind::Unavailable,
             Self::Engine(error) => error.class().into(),
             Self::TextTooLong { .. } => ErrorKind::RateLimit,
+            Self::TokenExpired => ErrorKind::Authentication,
             _ => ErrorKind::InvalidRequest,
         }
     }

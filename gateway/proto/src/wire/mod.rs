@@ -14,8 +14,8 @@ mod server;
 
 pub use client::{
     AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, ListenerState, Open, PlaybackReport,
-    Player, Received, Resume, SAMPLE_RATES, SamplingFields, TEXT_BYTES_MAX, TextAppend, Unreadable,
-    WireCodec,
+    Player, Received, ReferenceOpen, Resume, SAMPLE_RATES, SamplingFields, TEXT_BYTES_MAX, TextAppend,
+    Unreadable, WireCodec,
 };
 pub use close::CloseCode;
 pub use error::{ErrorBody, ErrorKind, ErrorObject, WireError};

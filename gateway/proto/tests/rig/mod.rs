@@ -48,7 +48,7 @@ pub fn info() -> Arc<EngineInfo> {
             ],
             default_voice: Some(0),
             takes_instructions: false,
-            takes_reference: false,
+            takes_reference: true,
             sampling: SamplingDefaults { temperature: 0.3, top_k: 50, top_p: 1.0, repetition_penalty: 1.05 },
             segment_characters_max: 200,
         }],
@@ -63,6 +63,7 @@ pub fn config() -> Config {
         resume: "r-1".to_owned(),
         engine: info(),
         tenant: 3,
+        voices: None,
         bench: false,
         opus_pre_skip: PRE_SKIP,
         limits: Limits::default(),
@@ -119,6 +120,9 @@ pub struct Rig {
     pub closed: Option<CloseCode>,
     pub resume: Option<(String, usize)>,
     pub pings: Vec<[u8; 8]>,
+    pub references: Vec<proto::session::ReferenceJob>,
+    /// Requests the engine was given.
+    pub opened: Vec<contract::OpenContext>,
 }
 
 impl Rig {
@@ -149,6 +153,8 @@ impl Rig {
             closed: None,
             resume: None,
             pings: Vec::new(),
+            references: Vec::new(),
+            opened: Vec::new(),
         };
         rig.drain();
         rig
@@ -305,6 +311,7 @@ impl Rig {
         while let Some(output) = self.session.poll_output() {
             assert!(self.closed.is_none(), "{output:?} follows the close");
             match output {
+                Output::Reference(job) => self.references.push(*job),
                 Output::Close { code } => self.closed = Some(code),
                 Output::Encode(job) => self.jobs.push_back(job),
                 Output::Engine(command) => self.engine_command(command),
@@ -351,6 +358,7 @@ impl Rig {
             }
             EngineCommand::Open { key, request } => {
                 assert_eq!(request.tenant, 3);
+                self.opened.push((*request).clone());
                 match self.refuse_open.take() {
                     Some(error) => (key, Err(error)),
                     None => {

@@ -369,6 +369,11 @@ impl Utterance {
         }
     }
 
+    /// Text that could not be spoken before can be from now on.
+    pub(super) fn begin_anew(&mut self, now: Tick) {
+        self.began = self.began.map(|_| now);
+    }
+
     /// Ends the epoch as failed, and says why.
     pub(super) fn fail(&mut self, now: Tick, error: &WireError, out: &mut Outbox) {
         if self.verdict.is_none() && self.finished.is_none() {

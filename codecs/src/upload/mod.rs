@@ -1,0 +1,52 @@
+//! Reference clips as people have them: WAV, FLAC, MP3, Ogg (Opus, Vorbis) and WebM (Opus, Vorbis), told
+//! apart by their first bytes, read within [`AudioLimits`], and judged by [`Verdict`] before anything is made
+//! of them.
+
+mod container;
+mod level;
+
+pub use level::{Refusal, Verdict, judge};
+
+use crate::{AudioLimits, CodecError, MonoAudio, ogg, wav};
+
+/// Bounds of a reference clip: 10 MiB, 30 s, 8 to 48 kHz, one or two channels.
+pub const REFERENCE: AudioLimits = AudioLimits {
+    bytes_max: 10 << 20,
+    channels_max: 2,
+    duration_ms_max: 30_000,
+    rate_hz_max: 48_000,
+    rate_hz_min: 8_000,
+};
+
+/// Shortest reference clip.
+pub const REFERENCE_MS_MIN: u64 = 1_000;
+
+/// Opus is decoded at this rate, whatever it was made from.
+const OPUS_RATE_HZ: u32 = 48_000;
+
+/// Reads a file of any known kind. Nothing larger than `limits` allow is ever allocated: channels and rate
+/// are checked before the first sample is decoded, the length while it is.
+///
+/// # Errors
+/// [`CodecError`] saying what is wrong and what would be right.
+pub fn read(bytes: &[u8], limits: &AudioLimits) -> Result<MonoAudio, CodecError> {
+    limits.check_bytes(bytes.len())?;
+    match bytes {
+        [b'R', b'I', b'F', b'F', ..] => wav::decode(bytes, limits),
+        [b'O', b'g', b'g', b'S', ..] if is_opus(bytes) => ogg::decode(bytes, OPUS_RATE_HZ, limits),
+        [b'O', b'g', b'g', b'S', ..]
+        | [b'f', b'L', b'a', b'C', ..]
+        | [b'I', b'D', b'3', ..]
+        | [0xFF, 0xE0..=0xFF, ..]
+        | [0x1A, 0x45, 0xDF, 0xA3, ..] => container::decode(bytes, limits),
+        _ => Err(CodecError::Malformed {
+            format: "audio",
+            reason: "its first bytes are none of WAV, FLAC, MP3, Ogg or WebM",
+        }),
+    }
+}
+
+/// Whether the first page of an Ogg file begins an Opus stream.
+fn is_opus(bytes: &[u8]) -> bool {
+    bytes.get(..64.min(bytes.len())).is_some_and(|head| head.windows(8).any(|window| window == b"OpusHead"))
+}

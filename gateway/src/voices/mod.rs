@@ -1,0 +1,21 @@
+//! Voices that clients bring: read, judged, kept, found again, forgotten (docs/voices.md).
+//!
+//! A clip becomes a [`contract::Clip`] in one way only, [`clip::prepare`], so that the same sound has the same
+//! content hash whether it is registered, given with a request, or streamed over a socket: an engine encodes
+//! it once.
+
+mod clip;
+mod endpoints;
+mod form;
+mod manifest;
+mod record;
+mod resolve;
+mod shelf;
+mod store;
+
+pub(crate) use clip::{ClipError, judged, prepare};
+pub(crate) use endpoints::{create, delete, list};
+pub(crate) use record::Viewer;
+pub(crate) use resolve::choose;
+pub(crate) use shelf::Shelf;
+pub(crate) use store::Store;
