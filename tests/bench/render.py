@@ -132,10 +132,40 @@ def long_text(data: dict) -> str:
     return "\n".join(lines + [f"| {name} | {value} |" for name, value in rows])
 
 
+def h200(data: dict) -> str:
+    stages = data["stages"]
+
+    def took(stage: str, partition: str, batch: int, length: int | None = None) -> str:
+        found = [row for row in stages if (row["stage"], row["partition"], row["batch"]) == (stage, partition, batch) and row.get("length") == length]
+        return f"{found[0]['micros'] / 1000:.1f}" if found else "-"
+
+    batches = [1, 8, 16, 32, 64, 128, 256]
+    lines = [
+        f"One {data['card']}, driver {data['driver']}, {data['date']}; {data['split']}; bf16, weights drawn from a seed. Stages: `{data['commands']['stages']}` at "
+        f"commit {data['commit_stages']}, medians of 15 launches of the served graphs, ms, nothing else running:",
+        "",
+        *grid(["stage", *(f"batch {n}" for n in batches)],
+              [["decode, lm lane's SMs", *(took("decode", "lm", n) for n in batches)],
+               ["decode, whole card", *(took("decode", "whole", n) for n in batches)],
+               *[[f"codec, {length} frames, {where}", *(took("codec", partition, n, length) for n in batches)]
+                 for length in (2, 10) for partition, where in (("whole", "whole card"), ("background", "background lane's SMs"))],
+               ["prefill of 28 positions each, whole card", *(took("prefill", "whole", n, 28) for n in batches)]]),
+        f"Serving: `{data['commands']['serve']}` and `{data['commands']['bench']}` at commit {data['commit_bench']}, {data['host']}; one seed; every frame sent was "
+        "decoded. Windows under 60 s are too short to compare with published figures:",
+        "",
+        *grid(["workload", "rate/s", "window", "refusal at", "offered", "refused", "TTFA p50", "p99, ms", "no stall", "attained", "goodput/s", "generator's cores"],
+              [[run["workload"], f"{run['rate']:.0f}", f"{run['window_s']:.0f} s", run["note"], str(run["offered"]), str(sum(run["refused_by"].values())),
+                ms(run["ttfa_ms"]["p50"]), ms(run["ttfa_ms"]["p99"]), percent(run["no_stall"]), percent(run["attainment"]["200"]), f"{run['goodput']:.1f}",
+                f"{run['generator_cpu']:.2f}"] for run in data["runs"]]),
+    ]
+    return "\n".join(lines).rstrip()
+
+
 TABLES = [
     ("docs/performance.json", "<!-- figures: made by tests/bench/render.py -->", "<!-- end of figures -->", table),
     ("docs/validation.json", "<!-- validation: made by tests/bench/render.py -->", "<!-- end of validation -->", validation),
     ("docs/simulated.json", "<!-- simulated: made by tests/bench/render.py -->", "<!-- end of simulated -->", simulated),
+    ("docs/h200.json", "<!-- h200: made by tests/bench/render.py -->", "<!-- end of h200 -->", h200),
     ("docs/longtext.json", "<!-- long text: made by tests/bench/render.py -->", "<!-- end of long text -->", long_text),
 ]
 

@@ -403,7 +403,7 @@ impl CudaBackend {
             at += room;
         }
         executable.idle.push(buffers);
-        let cores = vec![self.driver.partition_sms(executable.key.partition)];
+        let cores = self.driver.partition_range(executable.key.partition).collect();
         Completed { launch, lane, started, finished, cores, result: Ok(outputs) }
     }
 

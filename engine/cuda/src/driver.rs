@@ -10,12 +10,10 @@ use contract::Partition;
 use cudarc::driver::sys;
 use device::DeviceError;
 
-/// The oldest driver with green contexts (CUDA 12.4).
-const GREEN_SINCE: i32 = 12_040;
 /// The oldest compute capability whose kernels may start early (Hopper).
 const EARLY_SINCE: i32 = 9;
-/// The oldest driver these kernels run under.
-const DRIVER_MIN: i32 = 12_000;
+/// The oldest driver with every call made here.
+const DRIVER_MIN: i32 = 12_080;
 
 /// One device, its context and its partitions. Released when dropped.
 pub(crate) struct Driver {
@@ -111,7 +109,7 @@ impl Driver {
             check(sys::cuDriverGetVersion(&raw mut version), "the driver's version")?;
             if version < DRIVER_MIN {
                 return Err(setting(format!(
-                    "the driver supports CUDA {}.{}, but 12.0 is the oldest that can be used; update it",
+                    "the driver supports CUDA {}.{}, but 12.8 is the oldest that can be used; update it",
                     version / 1000,
                     version % 1000 / 10
                 )));
@@ -154,7 +152,7 @@ impl Driver {
                 streams: Vec::new(),
             };
             driver.enter(primary)?;
-            if background_sms > 0 && version >= GREEN_SINCE {
+            if background_sms > 0 {
                 let (background, lm) = driver.split(background_sms)?;
                 driver.background = Some(background);
                 driver.lm = Some(lm);
@@ -220,6 +218,16 @@ impl Driver {
             Partition::Lm => self.lm.as_ref().map_or(self.sms, |green| green.sms),
             Partition::Background => self.background.as_ref().map_or(self.sms, |green| green.sms),
             Partition::Whole => self.sms,
+        }
+    }
+
+    /// SMs of a partition, numbered with the background's first: the driver tells how many, not which.
+    pub(crate) fn partition_range(&self, partition: Partition) -> std::ops::Range<u32> {
+        let background = self.background.as_ref().map_or(0, |green| green.sms);
+        match partition {
+            Partition::Background if background > 0 => 0..background,
+            Partition::Lm => background..background + self.partition_sms(partition),
+            Partition::Background | Partition::Whole => 0..self.sms,
         }
     }
 

@@ -38,6 +38,8 @@ pub struct Measured {
     pub look_ahead: u32,
     pub rows_per_context: u32,
     pub state_grows: bool,
+    /// A launch costs what its live rows do, rather than its bucket.
+    pub live_rows: bool,
     pub stages: Vec<MeasuredStage>,
     pub sharing: MeasuredSharing,
     /// Processor parts of the whole, the lm and the background partition, as launches reported them.
@@ -103,6 +105,7 @@ pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
         look_ahead: facts.look_ahead,
         rows_per_context: facts.rows_per_context,
         state_grows: facts.state_grows,
+        live_rows: !bench.warming.backend.costs_by_bucket(),
         stages: vec![decode, prefill, background, whole],
         sharing,
         parts,

@@ -79,7 +79,7 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
         rows_per_context: measured.rows_per_context,
         look_ahead: measured.look_ahead,
         state_grows: measured.state_grows,
-        live_rows: true,
+        live_rows: measured.live_rows,
         decode_buckets: measured.decode_buckets.clone(),
         codec_buckets: measured.codec_buckets.clone(),
         codec_lengths: measured.codec_lengths.clone(),
@@ -94,7 +94,12 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
                 micros: stage.micros.clone(),
             })
             .collect(),
-        parts: Parts { unit: "core".to_owned(), whole, lm, background },
+        parts: Parts {
+            unit: if measured.live_rows { "core" } else { "SM" }.to_owned(),
+            whole,
+            lm,
+            background,
+        },
         sharing: Sharing {
             // Lanes yield between operations while urgent work runs.
             beside_urgent: 0.0,
