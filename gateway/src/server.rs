@@ -139,19 +139,19 @@ impl Server {
 pub(crate) fn guard(config: &Config) -> Result<Policy, ListenError> {
     let server = &config.server;
     let policy = Policy::load(config, None)?;
-    if policy.open {
-        if !server.listen.ip().is_loopback() {
-            let value = server.listen.to_string();
-            return Err(ConfigError::Unguarded { key: "server.listen", value }.into());
-        }
-        tracing::warn!(
-            listen = %server.listen,
-            "OPEN: no keys are set, so every program on this machine may speak; set keys in [auth] before others can reach it"
-        );
+    if policy.open && !server.listen.ip().is_loopback() {
+        let value = server.listen.to_string();
+        return Err(ConfigError::Unguarded { key: "server.listen", value }.into());
     }
     if !server.admin.ip().is_loopback() && !server.admin_remote {
         let value = server.admin.to_string();
         return Err(ConfigError::AdminExposed { key: "server.admin", value }.into());
+    }
+    if policy.open {
+        tracing::warn!(
+            listen = %server.listen,
+            "OPEN: no keys are set, so every program on this machine may speak; set keys in [auth] before others can reach it"
+        );
     }
     Ok(policy)
 }
