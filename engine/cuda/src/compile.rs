@@ -9,16 +9,17 @@ use cudarc::nvrtc::sys;
 use device::DeviceError;
 
 /// Shared by every kernel file, so that no toolkit's headers are needed.
-const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
+const PRELUDE: &str = concat!(include_str!("../kernels/prelude.cuh"), include_str!("../kernels/tile.cuh"));
 
 /// Kernel files by name.
-pub const SOURCES: [(&str, &str); 6] = [
+pub const SOURCES: [(&str, &str); 7] = [
     ("attention", include_str!("../kernels/attention.cu")),
     ("conv", include_str!("../kernels/conv.cu")),
     ("dense", include_str!("../kernels/dense.cu")),
     ("encode", include_str!("../kernels/encode.cu")),
     ("rows", include_str!("../kernels/rows.cu")),
     ("sample", include_str!("../kernels/sample.cu")),
+    ("window", include_str!("../kernels/window.cu")),
 ];
 
 /// Machine code of every kernel file, in the order of [`SOURCES`], compiled in parallel or read from `cache`.

@@ -39,7 +39,8 @@ impl Kernels {
         }
         let file = match name {
             _ if name.starts_with("attend") || name.starts_with("append") => "attention",
-            _ if name.starts_with("product") || name.starts_with("conv_window") => "dense",
+            _ if name.starts_with("product") => "dense",
+            _ if name.starts_with("conv_window") => "window",
             "sample" => "sample",
             "statistics" | "softmax_over_time" | "spectrum" | "log_floor" | "quantize_residual" => "encode",
             _ if name.starts_with("carry")

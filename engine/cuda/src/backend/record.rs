@@ -1,0 +1,153 @@
+//! Graphs: which memory an executable's launches name, and their recording.
+
+use device::{DeviceError, ExecutableId};
+
+use contract::Partition;
+
+use super::{ARENA_SETTING, Arena, CudaBackend, arena_index, home, lane_index};
+use crate::executable::{Executable, Variant};
+use crate::launcher::launch_step;
+use crate::lower::{Place, Precision};
+use crate::store::Store;
+
+impl CudaBackend {
+    /// Records every graph that is missing, and gives back what weights no longer need in f32.
+    ///
+    /// # Errors
+    /// A lost device or no memory.
+    pub fn record(&mut self) -> Result<usize, DeviceError> {
+        let mut count = 0;
+        for index in 0..self.executables.len() {
+            let variants = self.executables[index].as_ref().map_or(0, |executable| executable.variants.len());
+            for variant in 0..variants {
+                count += usize::from(self.capture(index, variant)?);
+            }
+        }
+        if self.precision == Precision::Bf16 {
+            self.store.release_plain(&mut self.driver);
+        }
+        Ok(count)
+    }
+
+    /// Runs the launches of the variant for `rows` one by one: each kernel's name, grid and microseconds. For finding
+    /// where a stage's time goes; gaps between launches, which a graph closes, are not counted.
+    ///
+    /// # Errors
+    /// A lost device, or an executable that was never built.
+    pub fn time_steps(
+        &mut self,
+        executable: ExecutableId,
+        rows: usize,
+    ) -> Result<Vec<(String, f64)>, DeviceError> {
+        const ROUNDS: usize = 5;
+        let events = self.driver.events()?;
+        let arenas = self.arenas;
+        let Some(executable) = self.executables.get(executable.0 as usize).and_then(Option::as_ref) else {
+            return Ok(Vec::new());
+        };
+        let Some(variant) = executable.variants.iter().find(|variant| variant.shape.batch >= rows) else {
+            return Ok(Vec::new());
+        };
+        let streams = &self.streams[lane_index(home(executable.key))];
+        let stream = if executable.key.partition == Partition::Whole { streams.whole } else { streams.own };
+        let mut resolve = resolver(executable, variant, &self.store, arenas[arena_index(executable.key)]);
+        let mut list = Vec::new();
+        for step in &variant.lowered.steps {
+            let mut times = Vec::new();
+            for _ in 0..ROUNDS {
+                self.driver.mark(events.before, stream)?;
+                launch_step(&self.driver, &mut self.kernels, stream, step, &mut resolve)?;
+                self.driver.mark(events.after, stream)?;
+                while !self.driver.has_come(events.after)? {}
+                times.push(f64::from(self.driver.between(events)?));
+            }
+            times.sort_by(f64::total_cmp);
+            list.push((format!("{} {:?}", step.kernel, step.grid), times[ROUNDS / 2]));
+        }
+        Ok(list)
+    }
+
+    /// Records one variant unless it is recorded; says whether it was.
+    pub(super) fn capture(&mut self, index: usize, variant: usize) -> Result<bool, DeviceError> {
+        let Some(executable) = self.executables.get_mut(index).and_then(Option::as_mut) else {
+            return Ok(false);
+        };
+        if executable.variants[variant].graph.is_some() {
+            return Ok(false);
+        }
+        let streams = &self.streams[lane_index(home(executable.key))];
+        let stream = if executable.key.partition == Partition::Whole { streams.whole } else { streams.own };
+        let arena = self.arenas[arena_index(executable.key)];
+        let graph = {
+            let lowered = &executable.variants[variant].lowered;
+            let mut resolve = resolver(executable, &executable.variants[variant], &self.store, arena);
+            // Kernels are looked up before the recording begins: loading one is not allowed inside it.
+            for step in &lowered.steps {
+                self.kernels.get(&self.driver, &step.kernel)?;
+            }
+            let (driver, kernels, poison) = (&self.driver, &mut self.kernels, self.poison);
+            driver.capture(stream, || {
+                if poison {
+                    let words = lowered.bytes / 4;
+                    let step = crate::lower::poison_step(arena.at, words);
+                    launch_step(driver, kernels, stream, &step, &mut |_| 0)?;
+                }
+                lowered
+                    .steps
+                    .iter()
+                    .try_for_each(|step| launch_step(driver, kernels, stream, step, &mut resolve))
+            })?
+        };
+        executable.variants[variant].graph = Some(graph);
+        Ok(true)
+    }
+
+    /// Room for `bytes` and `counters` in an arena; one that moves takes its graphs' addresses with it.
+    pub(super) fn reserve(&mut self, index: usize, bytes: usize, counters: usize) -> Result<(), DeviceError> {
+        let arena = self.arenas[index];
+        if bytes <= arena.bytes && counters <= arena.counters {
+            return Ok(());
+        }
+        self.driver.synchronize()?;
+        let (bytes, counters) = (bytes.max(arena.bytes), counters.max(arena.counters));
+        if arena.bytes > 0 {
+            self.driver.give(arena.at);
+            self.driver.give(arena.counters_at);
+        }
+        self.arenas[index] = Arena {
+            at: self.driver.take(bytes, "working memory", ARENA_SETTING)?,
+            bytes,
+            counters_at: self.driver.take(4 * counters, "counters", ARENA_SETTING)?,
+            counters,
+        };
+        for executable in self.executables.iter_mut().flatten().filter(|e| arena_index(e.key) == index) {
+            for variant in &mut executable.variants {
+                if let Some(graph) = variant.graph.take() {
+                    self.driver.discard(graph);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Addresses of what a variant's launches name.
+fn resolver<'a>(
+    executable: &'a Executable,
+    variant: &'a Variant,
+    store: &'a Store,
+    arena: Arena,
+) -> impl FnMut(&Place) -> u64 + 'a {
+    move |place| match place {
+        Place::Null => 0,
+        Place::Value(id) => match executable.program.inputs.iter().position(|input| input == id) {
+            Some(input) => executable.inputs_at + 4 * executable.offsets[input] as u64,
+            None => arena.at + variant.lowered.values[id.0 as usize].unwrap_or(0) as u64,
+        },
+        Place::Temp(temp) => arena.at + variant.lowered.temps[*temp] as u64,
+        Place::Weight(derived) => store.weight_at(derived),
+        Place::State(state) => store.state_at(*state),
+        Place::Pages(pages) => store.pages_at(*pages),
+        Place::Counters => arena.counters_at,
+    }
+}
