@@ -75,11 +75,13 @@ $(TOOLS)/cmake.ok:
 	@command -v cc >/dev/null || { echo "voxlane needs a C compiler (cc) to build libopus"; exit 1; }
 	@touch $@
 
-# The kernels are compiled without a GPU by NVRTC's wheel; a machine with CUDA has its own.
+# The kernels are compiled without a GPU by NVRTC's wheel, fetched with pip: python3's own, else that of a venv.
+NVRTC_WHEEL := --quiet --disable-pip-version-check --target $(TOOLS)/nvrtc 'nvidia-cuda-nvrtc==13.0.*'
 $(TOOLS)/nvrtc.ok:
 	@mkdir -p $(TOOLS)
-	@python3 -m pip install --quiet --disable-pip-version-check --target $(TOOLS)/nvrtc 'nvidia-cuda-nvrtc==13.0.*' \
-	  || { echo "the kernels' tests need NVRTC: python3 with pip must be able to fetch nvidia-cuda-nvrtc"; exit 1; }
+	@python3 -m pip install $(NVRTC_WHEEL) 2>/dev/null \
+	  || { python3 -m venv $(TOOLS)/venv && $(TOOLS)/venv/bin/pip install $(NVRTC_WHEEL); } \
+	  || { echo "the kernels' tests need NVRTC: python3 with pip or venv must be able to fetch nvidia-cuda-nvrtc"; exit 1; }
 	@touch $@
 
 clean-tools: ## forget the tools fetched into target/tools
