@@ -99,7 +99,7 @@ fn main() {
     );
     options.precision = Precision::Bf16;
     options.background_sms = split;
-    options.kernel_cache = Some("/tmp/voxlane-kernels".into());
+    options.kernel_cache = Some(std::env::temp_dir().join("voxlane-kernels"));
     let backend = CudaBackend::open(options).unwrap();
     println!("{} after {:?}", backend.describe(), zero.elapsed());
     let mut bench = Bench { backend, launches: 0 };

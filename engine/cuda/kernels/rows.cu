@@ -177,11 +177,6 @@ extern "C" __global__ void to_bf16(const float* input, bf16* out, i64 n) {
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) store(out + i, input[i]);
 }
 
-extern "C" __global__ void to_f32(const bf16* input, float* out, i64 n) {
-    take_turn();
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) out[i] = load(input + i);
-}
-
 // `exp(alpha)` and `1 / (exp(beta) + 1e-9)`.
 extern "C" __global__ void snake_tables(const float* alpha, const float* beta, float* exp_alpha, float* inverse, int n) {
     take_turn();
@@ -195,18 +190,6 @@ extern "C" __global__ void snake_tables(const float* alpha, const float* beta, f
 extern "C" __global__ void poison(u32* words, i64 n) {
     take_turn();
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) words[i] = 0x7fc07fc0u;
-}
-
-// Weights for runs without a checkpoint: uniform in [-scale, scale), a hash of seed and place.
-extern "C" __global__ void random_weights(float* out, i64 n, float scale, u64 seed) {
-    take_turn();
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
-        u64 x = seed + (u64)i * 0x9E3779B97F4A7C15ull;
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-        x ^= x >> 31;
-        out[i] = scale * ((float)(u32)(x >> 40) * (2.0f / 16777216.0f) - 1.0f);
-    }
 }
 
 // One entry point for each pair of element types: `f` is f32, `b` is bf16; input (or weight) first.

@@ -150,21 +150,12 @@ impl Store {
         self.catalog.weight(id).map(|info| info.shape.clone()).unwrap_or_default()
     }
 
-    /// The uploaded values, brought back to f32 when they have been given back.
-    fn f32_of(&mut self, shop: &mut Workshop<'_>, id: WeightId) -> Result<u64, DeviceError> {
-        if let Some(at) = self.plain[id.0 as usize] {
-            return Ok(at);
-        }
-        let gone = DeviceError::BadTensor {
+    /// The uploaded values.
+    fn f32_of(&self, id: WeightId) -> Result<u64, DeviceError> {
+        self.plain[id.0 as usize].ok_or_else(|| DeviceError::BadTensor {
             name: self.catalog.weight(id).map(|info| info.name.clone()).unwrap_or_default(),
             what: "is needed in f32 after its f32 values were given back".to_owned(),
-        };
-        let half = self.derived.get(&Derived::Plain { id, bf16: true }).copied().ok_or(gone)?;
-        let count: usize = self.shape(id).iter().product();
-        let at = self.take(shop, 4 * count, id)?;
-        each(shop, "to_f32", count, vec![address(half), address(at), long(count)])?;
-        self.plain[id.0 as usize] = Some(at);
-        Ok(at)
+        })
     }
 
     fn take(&mut self, shop: &mut Workshop<'_>, bytes: usize, id: WeightId) -> Result<u64, DeviceError> {
@@ -176,7 +167,7 @@ impl Store {
     fn make(&mut self, shop: &mut Workshop<'_>, derived: &Derived) -> Result<u64, DeviceError> {
         match *derived {
             Derived::Plain { id, bf16 } => {
-                let from = self.f32_of(shop, id)?;
+                let from = self.f32_of(id)?;
                 if !bf16 {
                     return Ok(from);
                 }
@@ -184,14 +175,14 @@ impl Store {
                 self.narrow(shop, id, from, count)
             }
             Derived::Conv { id, bf16 } => {
-                let from = self.f32_of(shop, id)?;
+                let from = self.f32_of(id)?;
                 let [out, input, kernel] = self.shape(id)[..] else { return Ok(from) };
                 let count = out * input * kernel;
                 let args = |to| vec![address(from), address(to), int(out), int(input), int(kernel)];
                 self.shaped(shop, id, count, bf16, "conv_weights", args)
             }
             Derived::Transposed { id, stride, bf16 } => {
-                let from = self.f32_of(shop, id)?;
+                let from = self.f32_of(id)?;
                 let [input, out, kernel] = self.shape(id)[..] else { return Ok(from) };
                 let count = out * input * kernel;
                 let args =
@@ -199,19 +190,19 @@ impl Store {
                 self.shaped(shop, id, count, bf16, "transposed_weights", args)
             }
             Derived::Depthwise { id } => {
-                let from = self.f32_of(shop, id)?;
+                let from = self.f32_of(id)?;
                 let [channels, _, kernel] = self.shape(id)[..] else { return Ok(from) };
                 let args = |to| vec![address(from), address(to), int(channels), int(kernel)];
                 self.shaped(shop, id, channels * kernel, false, "depthwise_weights", args)
             }
             Derived::Repeated { id, times } => {
-                let from = self.f32_of(shop, id)?;
+                let from = self.f32_of(id)?;
                 let count = self.shape(id)[0];
                 let args = |to| vec![address(from), address(to), int(count), int(times)];
                 self.shaped(shop, id, count * times, false, "repeat_vector", args)
             }
             Derived::SnakeAlpha { alpha, beta } | Derived::SnakeInverse { alpha, beta } => {
-                let (a, b) = (self.f32_of(shop, alpha)?, self.f32_of(shop, beta)?);
+                let (a, b) = (self.f32_of(alpha)?, self.f32_of(beta)?);
                 let count = self.shape(alpha)[0];
                 let (first, second) =
                     (self.take(shop, 4 * count, alpha)?, self.take(shop, 4 * count, alpha)?);

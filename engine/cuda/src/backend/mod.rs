@@ -1,10 +1,10 @@
 //! [`Backend`] on one CUDA device.
 
+mod options;
 mod record;
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use contract::{Lane, LaunchId, Partition, ShapeKey, Span, Stage, Tick};
@@ -19,50 +19,12 @@ use crate::executable::{Executable, Variant, shapes};
 use crate::kernels::{Kernels, shared_max};
 use crate::lower::{Precision, Storage, Target, lower};
 use crate::store::{Store, Workshop};
-
-/// Reads the time.
-pub type Clock = Arc<dyn Fn() -> Tick + Send + Sync>;
-/// Called when a launch has ended.
-pub type Notify = Arc<dyn Fn() + Send + Sync>;
+pub use options::{Clock, CudaOptions, Notify};
 
 /// Launches one executable may have in flight.
 const IN_FLIGHT_MAX: usize = 3;
 /// Setting named when working memory does not fit.
 const ARENA_SETTING: &str = "max_contexts";
-
-/// How to open a [`CudaBackend`].
-#[derive(Clone)]
-pub struct CudaOptions {
-    pub ordinal: u32,
-    /// Slots of every state; one more is there as scratch.
-    pub slots: usize,
-    pub precision: Precision,
-    /// SMs of the background lane; 0 leaves all lanes the whole device.
-    pub background_sms: u32,
-    /// Where compiled kernels are kept; `None` compiles at every start.
-    pub kernel_cache: Option<PathBuf>,
-    /// Fill working memory with NaN before each launch, so that nothing unwritten goes unseen.
-    pub poison: bool,
-    pub clock: Clock,
-    pub notify: Notify,
-}
-
-impl CudaOptions {
-    /// bf16, a quarter of the SMs for the background lane of a card as large as an H200.
-    #[must_use]
-    pub fn new(ordinal: u32, slots: usize, clock: Clock, notify: Notify) -> Self {
-        Self {
-            ordinal,
-            slots,
-            precision: Precision::Bf16,
-            background_sms: 32,
-            kernel_cache: None,
-            poison: false,
-            clock,
-            notify,
-        }
-    }
-}
 
 /// One working memory, shared by executables that never run at the same time.
 #[derive(Clone, Copy, Default)]
@@ -169,8 +131,15 @@ impl CudaBackend {
     pub fn open(options: CudaOptions) -> Result<Self, DeviceError> {
         let mut driver = Driver::open(options.ordinal, options.background_sms)?;
         let (major, minor) = driver.capability;
-        let images = compile::compile_all(&format!("sm_{major}{minor}"), options.kernel_cache.as_deref())?;
-        let kernels = Kernels::load(&driver, &images)?;
+        let architecture = format!("sm_{major}{minor}");
+        let images = compile::compile_all(&architecture, options.kernel_cache.as_deref())?;
+        // A kept file that has been damaged must not keep the engine from starting.
+        let kernels = match Kernels::load(&driver, &images) {
+            Err(_) if options.kernel_cache.is_some() => {
+                Kernels::load(&driver, &compile::compile_all(&architecture, None)?)?
+            }
+            loaded => loaded?,
+        };
         let mut lane = |partition, urgent| {
             let own = driver.stream(partition, urgent)?;
             let whole =
