@@ -111,11 +111,7 @@ impl Plan {
 }
 
 pub(crate) fn rows(rows: Rows, batch: usize, tokens: usize) -> usize {
-    match rows {
-        Rows::PerRow(n) => n * batch,
-        Rows::Tokens => tokens,
-        Rows::Fixed(n) => n,
-    }
+    rows.count(batch, tokens)
 }
 
 fn stretches(program: &Program) -> Vec<Stretch> {

@@ -35,7 +35,13 @@ struct Keys {
     values: i64,
 }
 
-impl Heads<'_> {
+impl<'a> Heads<'a> {
+    /// Heads without norms, `steps` consecutive positions a batch row from 0 on.
+    fn plain(q: ValueId, k: ValueId, v: ValueId, shape: &'a AttentionShape, steps: usize) -> Self {
+        let [q, k, v] = [q, k, v].map(|id| field(Place::Value(id)));
+        Self { q, k, v, q_norm: None, k_norm: None, eps: 0.0, shape, positions: None, position: 0, steps }
+    }
+
     fn arg(&self) -> Arg {
         let &AttentionShape { heads, kv_heads, head_dim, rope, scale } = self.shape;
         debug_assert!(head_dim <= DIM_MAX, "a head of {head_dim} columns");
@@ -130,16 +136,11 @@ impl Lowering<'_> {
         let storage = self.page_storage();
         let first = 2 * layer * half * storage.bytes();
         let heads = Heads {
-            q: field(Place::Value(q)),
-            k: field(Place::Value(k)),
-            v: field(Place::Value(v)),
             q_norm,
             k_norm,
             eps: norm_eps,
-            shape,
             positions: Some(positions),
-            position: 0,
-            steps: 1,
+            ..Heads::plain(q, k, v, shape, 1)
         };
         let keys = Keys {
             pages: Field::At(Place::Pages(pages), first as u64),
@@ -162,18 +163,7 @@ impl Lowering<'_> {
             return;
         };
         let steps = self.steps_of(q);
-        let heads = Heads {
-            q: field(Place::Value(q)),
-            k: field(Place::Value(k)),
-            v: field(Place::Value(v)),
-            q_norm,
-            k_norm,
-            eps: norm_eps,
-            shape,
-            positions: None,
-            position,
-            steps,
-        };
+        let heads = Heads { q_norm, k_norm, eps: norm_eps, position, ..Heads::plain(q, k, v, shape, steps) };
         // Keys and values are two values of the program; the kernel wants the way from one to the other, which
         // only the arena's layout tells: both are placed as one piece of working memory of the first.
         let capacity = self.steps_of(keys);
@@ -207,18 +197,7 @@ impl Lowering<'_> {
         let rows = self.rows_of(q);
         let half = rows * self.cols(k);
         let cache = self.temp(2 * half * Storage::F32.bytes());
-        let heads = Heads {
-            q: field(Place::Value(q)),
-            k: field(Place::Value(k)),
-            v: field(Place::Value(v)),
-            q_norm: None,
-            k_norm: None,
-            eps: 0.0,
-            shape,
-            positions: None,
-            position: 0,
-            steps: rows,
-        };
+        let heads = Heads::plain(q, k, v, shape, rows);
         let keys = Keys {
             pages: field(cache),
             owner: None,
@@ -263,18 +242,7 @@ impl Lowering<'_> {
             return;
         };
         let steps = self.steps_of(q);
-        let heads = Heads {
-            q: field(Place::Value(q)),
-            k: field(Place::Value(k)),
-            v: field(Place::Value(v)),
-            q_norm: None,
-            k_norm: None,
-            eps: 0.0,
-            shape,
-            positions: None,
-            position: 0,
-            steps,
-        };
+        let heads = Heads::plain(q, k, v, shape, steps);
         let kernel = format!("attend_window_{}_{}", self.storage(out).letter(), parts(shape.head_dim));
         let args = vec![
             heads.arg(),

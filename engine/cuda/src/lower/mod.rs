@@ -90,11 +90,7 @@ pub(crate) fn poison_step(at: u64, words: usize) -> Step {
 }
 
 pub(crate) fn row_count(rows: Rows, shape: Shape) -> usize {
-    match rows {
-        Rows::PerRow(n) => n * shape.batch,
-        Rows::Tokens => shape.tokens,
-        Rows::Fixed(n) => n,
-    }
+    rows.count(shape.batch, shape.tokens)
 }
 
 pub(crate) struct Lowering<'a> {

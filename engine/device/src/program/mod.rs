@@ -30,6 +30,18 @@ pub enum Rows {
     Fixed(usize),
 }
 
+impl Rows {
+    /// How many there are with `batch` live rows and `tokens` packed tokens.
+    #[must_use]
+    pub const fn count(self, batch: usize, tokens: usize) -> usize {
+        match self {
+            Self::PerRow(n) => n * batch,
+            Self::Tokens => tokens,
+            Self::Fixed(n) => n,
+        }
+    }
+}
+
 /// Shape and element type of a value. Row-major; time is rows, channels are columns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
