@@ -60,7 +60,7 @@ pub use config::{ConfigError, GuardConfig, PrefillPolicy, SchedConfig};
 pub use decision::{CodecRow, Counterfactual, Decision, DecodeRow, PrefillRow, TextInput, Why, reason};
 pub use invariants::InvariantBroken;
 pub use output::{CommittedChunk, RefusalCause, SchedOutput, SchedUsage};
-pub use placement::place;
+pub use placement::{Forecast, place};
 pub use profile::{CostTable, Profile};
 pub use record::Record;
 pub use split::{SplitCandidate, choose_split};
