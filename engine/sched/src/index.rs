@@ -46,7 +46,7 @@ pub(crate) struct Entry {
 pub(crate) struct Index {
     entries: BTreeMap<ContextId, Entry>,
     pub(crate) stepping: BTreeSet<ContextId>,
-    positions: BTreeSet<(u32, ContextId)>,
+    positions: Tally,
     slack: BTreeMap<SlackKey, Agenda>,
     cuts: BTreeMap<CutKey, Agenda>,
     /// Contexts that want a step and have no chunk ready.
@@ -64,6 +64,30 @@ pub(crate) struct Index {
     pub(crate) waiting: BTreeSet<ContextId>,
     pub(crate) prefilling: BTreeSet<ContextId>,
     newcomers: BTreeMap<ContextId, u32>,
+}
+
+/// How many there are of each number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    counts: BTreeMap<u32, u32>,
+}
+
+impl Tally {
+    fn join(&mut self, number: Option<u32>) {
+        if let Some(number) = number {
+            *self.counts.entry(number).or_insert(0) += 1;
+        }
+    }
+
+    fn leave(&mut self, number: Option<u32>) {
+        let Some(number) = number else { return };
+        if let Some(count) = self.counts.get_mut(&number) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&number);
+            }
+        }
+    }
 }
 
 impl Entry {
@@ -101,16 +125,20 @@ impl Entry {
 impl Index {
     /// Takes in what a context has become; `None` when it has finished or is gone.
     pub(crate) fn put(&mut self, id: ContextId, new: Option<Entry>) {
-        let old = match &new {
-            Some(entry) => self.entries.insert(id, entry.clone()),
-            None => self.entries.remove(&id),
+        let places = Parts::of(new.as_ref(), id);
+        let old = match (self.entries.get_mut(&id), new) {
+            (Some(entry), Some(new)) if *entry == new => return,
+            (Some(entry), Some(new)) => Some(std::mem::replace(entry, new)),
+            (Some(_), None) => self.entries.remove(&id),
+            (None, Some(new)) => self.entries.insert(id, new),
+            (None, None) => return,
         };
-        if old == new {
-            return;
-        }
-        let (old, new) = (Parts::of(old.as_ref(), id), Parts::of(new.as_ref(), id));
+        let (old, new) = (Parts::of(old.as_ref(), id), places);
         exchange(&mut self.stepping, old.stepping, new.stepping);
-        exchange(&mut self.positions, old.positions, new.positions);
+        if old.positions != new.positions {
+            self.positions.leave(old.positions);
+            self.positions.join(new.positions);
+        }
         exchange_in_group(&mut self.slack, id, old.slack, new.slack);
         exchange_in_group(&mut self.cuts, id, old.cut, new.cut);
         exchange(&mut self.joining, old.joining, new.joining);
@@ -143,7 +171,7 @@ impl Index {
 
     /// Most positions that a step wanted now covers.
     pub(crate) fn positions_max(&self) -> u32 {
-        self.positions.last().map_or(0, |(positions, _)| *positions)
+        self.positions.counts.last_key_value().map_or(0, |(positions, _)| *positions)
     }
 
     /// Prompt positions of contexts whose first prefill waits.
@@ -220,7 +248,7 @@ fn by_now(agenda: &Agenda, now: Tick) -> impl Iterator<Item = ContextId> {
 #[derive(Default)]
 struct Parts {
     stepping: Option<ContextId>,
-    positions: Option<(u32, ContextId)>,
+    positions: Option<u32>,
     slack: Option<(SlackKey, Tick)>,
     cut: Option<(CutKey, Tick)>,
     joining: Option<ContextId>,
@@ -246,7 +274,7 @@ impl Parts {
         let free = entry.head.as_ref().filter(|_| entry.free);
         Self {
             stepping: named(entry.step.is_some()),
-            positions: entry.step.map(|(positions, ..)| (positions, id)),
+            positions: entry.step.map(|(positions, ..)| positions),
             slack: entry.step.map(|(_, key, deadline)| (key, deadline)),
             cut: entry.cut,
             joining: named(entry.step.is_some() && entry.head.is_none()),
