@@ -436,6 +436,10 @@ impl Backend for CudaBackend {
         })
     }
 
+    fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
+    }
+
     fn costs_by_bucket(&self) -> bool {
         true
     }
