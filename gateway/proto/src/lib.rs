@@ -8,7 +8,7 @@
 //! | [`segmenter`] | where streamed text is cut into segments that fit the model |
 //! | [`pacer`] | when a packet may leave |
 //! | [`playback`] | where the listener is, and so when each sample is due |
-//! | [`alignment`] | which words the listener has heard |
+//! | [`alignment`] | which words the listener has heard, and when each character sounds |
 //! | [`catalog`] | which model, voice and layout a request means |
 //! | [`speech`] | what `POST /v1/audio/speech` asks |
 //!
