@@ -11,12 +11,17 @@
 //! | [`alignment`] | which words the listener has heard, and when each character sounds |
 //! | [`catalog`] | which model, voice and layout a request means |
 //! | [`speech`] | what `POST /v1/audio/speech` asks |
+//! | [`body`] | how the sound of a whole text stands in an answer |
+//! | [`elevenlabs`], [`cartesia`] | what clients of these services ask, and how they are answered |
 //!
 //! The rule of every state machine here: after each mutation the caller drains `poll_output` until it
 //! is empty and then reads `poll_timeout`; only then comes the next mutation.
 
 pub mod alignment;
+pub mod body;
+pub mod cartesia;
 pub mod catalog;
+pub mod elevenlabs;
 pub mod fuzz;
 pub mod link;
 pub mod pacer;

@@ -10,6 +10,7 @@ use segment::Segment;
 use times::Cursor;
 pub use times::{TimedCharacter, TimedWord, WORD_CHARACTERS_MAX, Words};
 
+use crate::segmenter::Piece;
 use crate::wire::Heard;
 
 /// Most characters of text an answer repeats.
@@ -37,6 +38,9 @@ pub struct Alignment {
     floor: u64,
     /// How far characters have been given their times; `None` where nobody asks for them.
     cursor: Option<Cursor>,
+    /// The segment that the next piece of text goes into, and whether it has any.
+    segment: u32,
+    in_segment: bool,
 }
 
 impl Alignment {
@@ -49,6 +53,23 @@ impl Alignment {
     #[must_use]
     pub fn with_times() -> Self {
         Self { cursor: Some(Cursor::default()), ..Self::default() }
+    }
+
+    /// The next piece of the cut text.
+    pub fn handle_piece(&mut self, piece: &Piece) {
+        match piece {
+            Piece::Cut => {
+                self.segment += 1;
+                self.in_segment = false;
+            }
+            // Control characters within a segment are no gap after one.
+            Piece::Skip(_) if self.in_segment || self.segment == 0 => {}
+            Piece::Skip(text) => self.handle_gap(self.segment - 1, text),
+            Piece::Speak(text) => {
+                self.in_segment = true;
+                self.handle_text(self.segment, text);
+            }
+        }
     }
 
     /// Text of a segment; segments come in order.

@@ -65,9 +65,7 @@ pub(super) struct Utterance {
     work: VecDeque<TextWork>,
     /// Scalar values in `work`.
     waiting: u64,
-    /// The segment that text goes into, and those whose end or sound has passed through the engine.
-    segment: u32,
-    in_segment: bool,
+    /// Segments whose end or sound has passed through the engine.
     segments_pushed: u32,
     segments_finished: u32,
     engine: EngineState,
@@ -115,8 +113,6 @@ impl Utterance {
             streamed: setting.target.layout == Layout::Streamed,
             work: VecDeque::new(),
             waiting: 0,
-            segment: 0,
-            in_segment: false,
             segments_pushed: 0,
             segments_finished: 0,
             engine: EngineState::Unopened,
@@ -225,18 +221,11 @@ impl Utterance {
             return;
         }
         for piece in pieces {
+            self.alignment.handle_piece(&piece);
             match piece {
-                Piece::Cut => {
-                    self.work.push_back(TextWork::EndSegment);
-                    self.segment += 1;
-                    self.in_segment = false;
-                }
-                // Control characters within a segment are no gap after one.
-                Piece::Skip(_) if self.in_segment || self.segment == 0 => {}
-                Piece::Skip(text) => self.alignment.handle_gap(self.segment - 1, &text),
+                Piece::Cut => self.work.push_back(TextWork::EndSegment),
+                Piece::Skip(_) => {}
                 Piece::Speak(text) => {
-                    self.in_segment = true;
-                    self.alignment.handle_text(self.segment, &text);
                     self.waiting += text.chars().count() as u64;
                     match self.work.back_mut() {
                         Some(TextWork::Text(waiting)) => waiting.push_str(&text),
