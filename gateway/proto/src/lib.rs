@@ -4,7 +4,8 @@
 //! | module | what it decides |
 //! |---|---|
 //! | [`wire`] | how messages look, and which bytes of a peer are refused, by which error |
-//! | [`session`] | what one native connection does next |
+//! | [`session`] | what one connection does next, whatever its protocol |
+//! | [`dialect`] | how a protocol's clients speak with a session |
 //! | [`segmenter`] | where streamed text is cut into segments that fit the model |
 //! | [`pacer`] | when a packet may leave |
 //! | [`playback`] | where the listener is, and so when each sample is due |
@@ -21,6 +22,7 @@ pub mod alignment;
 pub mod body;
 pub mod cartesia;
 pub mod catalog;
+pub mod dialect;
 pub mod elevenlabs;
 pub mod fuzz;
 pub mod link;

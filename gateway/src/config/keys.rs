@@ -251,6 +251,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("stream.lead_ms", count(100, 60_000, "ms"), "3000", "Audio sent ahead of the playback clock"),
     key(
+        "stream.unreported_lead_ms",
+        count(100, 600_000, "ms"),
+        "10000",
+        "The same for clients of protocols that report no playback, and buffer for themselves",
+    ),
+    key(
         "stream.resume_window_ms",
         count(0, 60_000, "ms"),
         "10000",

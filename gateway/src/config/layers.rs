@@ -164,6 +164,7 @@ impl Resolved {
                 frame_bytes_max: self.count("stream.frame_bytes_max") as usize,
                 message_bytes_max: self.count("stream.message_bytes_max") as usize,
                 lead: self.millis("stream.lead_ms"),
+                unreported_lead: self.millis("stream.unreported_lead_ms"),
                 resume_window: self.millis("stream.resume_window_ms"),
                 idle: self.millis("stream.idle_ms"),
                 context_idle: self.millis("stream.context_idle_ms"),

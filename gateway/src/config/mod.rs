@@ -83,6 +83,8 @@ pub struct StreamConfig {
     pub frame_bytes_max: usize,
     pub message_bytes_max: usize,
     pub lead: Duration,
+    /// Of clients that report no playback.
+    pub unreported_lead: Duration,
     pub resume_window: Duration,
     pub idle: Duration,
     pub context_idle: Duration,
