@@ -51,7 +51,7 @@ impl FileWriter {
         let inner = match format.encoding() {
             None => Inner::Ogg {
                 writer: OggOpusWriter::new(&OggOpusSettings {
-                    comments: origin(),
+                    comments: proto::body::comments(),
                     input_rate_hz: file_hz,
                     packets_per_page: 1,
                     pre_skip_48k,
@@ -104,18 +104,6 @@ impl FileWriter {
             }
         }
     }
-}
-
-/// Says in the file that a machine spoke: the IPTC's word for it, and in plain words.
-fn origin() -> Vec<(String, String)> {
-    let comment = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    vec![
-        comment(
-            "DIGITALSOURCETYPE",
-            "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia",
-        ),
-        comment("COMMENT", concat!("AI-generated speech, Voxlane ", env!("CARGO_PKG_VERSION"))),
-    ]
 }
 
 fn ogg_packet(packet: &EncodedPacket, timestamp_48k: u64) -> OpusPacket<'_> {

@@ -35,6 +35,19 @@ pub trait Body: Send {
     fn broken(&mut self, error: ErrorObject) -> Option<Bytes>;
 }
 
+/// Says in an Ogg file that a machine spoke: the IPTC's word for it, and in plain words.
+#[must_use]
+pub fn comments() -> Vec<(String, String)> {
+    let comment = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    vec![
+        comment(
+            "DIGITALSOURCETYPE",
+            "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia",
+        ),
+        comment("COMMENT", concat!("AI-generated speech, Voxlane ", env!("CARGO_PKG_VERSION"))),
+    ]
+}
+
 /// The file itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain(pub SpeechFormat);

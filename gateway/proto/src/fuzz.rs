@@ -2,6 +2,8 @@
 //!
 //! Each takes bytes of any kind and must return: a panic is our bug, whatever the bytes.
 
+mod foreign;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,6 +12,9 @@ use contract::{
     TextAccepted, Tick, Usage,
 };
 
+pub use foreign::foreign;
+
+use crate::elevenlabs::{OutputFormat, Query, read_request};
 use crate::pacer::Packet;
 use crate::segmenter::{Segmenter, Zones};
 use crate::session::{
@@ -29,6 +34,8 @@ pub fn wire(bytes: &[u8]) {
     }
     let _ = ServerMessage::from_json(&text);
     let _ = SpeechRequest::decode(&text, 4_096);
+    let _ = crate::cartesia::read_request(&text, 4_096);
+    let _ = read_request(&text, Query { voice: String::new(), format: OutputFormat::Opus }, 4_096);
     let mut pieces = Vec::new();
     let mut segmenter = Segmenter::new(Zones::streamed(u32::from(bytes.first().copied().unwrap_or(0))));
     segmenter.push(&text, &mut pieces);

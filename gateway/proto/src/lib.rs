@@ -26,6 +26,7 @@ pub mod dialect;
 pub mod elevenlabs;
 pub mod fuzz;
 pub mod link;
+mod named;
 pub mod pacer;
 pub mod playback;
 pub mod segmenter;

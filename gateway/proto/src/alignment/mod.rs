@@ -72,6 +72,12 @@ impl Alignment {
         }
     }
 
+    /// Segments of the text so far that have been ended.
+    #[must_use]
+    pub const fn segments(&self) -> u32 {
+        self.segment
+    }
+
     /// Text of a segment; segments come in order.
     pub fn handle_text(&mut self, segment: u32, text: &str) {
         if let Some(segment) = self.segment(segment) {

@@ -82,7 +82,7 @@ impl Body for Events {
     }
 
     fn broken(&mut self, error: ErrorObject) -> Option<Bytes> {
-        Some(event(self.context_id.clone(), 500, &error).to_event().into())
+        Some(event(self.context_id.clone(), &error).to_event().into())
     }
 }
 

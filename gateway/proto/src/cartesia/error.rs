@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::event::Event;
-use crate::wire::ErrorObject;
+use crate::wire::{ErrorKind, ErrorObject};
 
 /// The HTTP status and body that say `error`, which this server answers with `status` in its own words.
 #[must_use]
@@ -24,12 +24,12 @@ pub fn error(status: u16, error: &ErrorObject) -> (u16, String) {
 }
 
 /// The same as an event.
-pub(super) fn event(context_id: Option<String>, status: u16, error: &ErrorObject) -> Event {
+pub(super) fn event(context_id: Option<String>, error: &ErrorObject) -> Event {
     let (code, title) = named(error);
     Event::Error {
         context_id,
         done: false,
-        status_code: status,
+        status_code: ErrorKind::of_name(&error.kind).http_status(),
         title: title.to_owned(),
         message: error.message.clone(),
         error_code: code.to_owned(),

@@ -10,10 +10,13 @@ mod error;
 mod event;
 mod format;
 mod generation;
+mod message;
 mod request;
+mod socket;
 
 pub use body::Events;
 pub use error::error;
 pub use event::{Event, WordTimestamps};
 pub use format::{Container, OutputFormat};
 pub use request::{SpeechAsk, read_request};
+pub use socket::Socket;

@@ -33,8 +33,9 @@ pub fn error(status: u16, error: &ErrorObject) -> (u16, String) {
     (status, serde_json::to_string(&body).unwrap_or_default())
 }
 
-fn detail(error: &ErrorObject) -> ErrorDetail {
-    let code = match error.code.as_str() {
+/// The service's name for a code of this server's; codes that it has no word for stay.
+pub(super) fn code(own: &str) -> &str {
+    match own {
         "insufficient_scope" => "missing_permissions",
         "invalid_token" | "token_expired" => "invalid_api_key",
         "overloaded" => "system_busy",
@@ -42,7 +43,11 @@ fn detail(error: &ErrorObject) -> ErrorDetail {
         "unknown_model" => "model_not_found",
         "unknown_voice" => "voice_not_found",
         other => other,
-    };
+    }
+}
+
+fn detail(error: &ErrorObject) -> ErrorDetail {
+    let code = code(&error.code);
     ErrorDetail {
         status: code.to_owned(),
         code: code.to_owned(),

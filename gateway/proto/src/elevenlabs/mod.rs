@@ -10,14 +10,19 @@ mod alignment;
 mod body;
 mod error;
 mod format;
+mod message;
+mod options;
 mod request;
+mod socket;
 mod voices;
 
 pub use alignment::Alignment;
 pub use body::{TimedDocument, TimedLines};
 pub use error::{ErrorDetail, error};
 pub use format::OutputFormat;
+pub use options::{Contexts, Options};
 pub use request::{Query, read_request};
+pub use socket::Socket;
 pub use voices::{Voices, voices};
 
 /// Whether `name` is one of ElevenLabs' own models, which stands for the default one here.
