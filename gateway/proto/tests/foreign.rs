@@ -295,8 +295,7 @@ fn a_cancelled_context_says_nothing_more() {
     let key = rig.key(1, 0);
     rig.speak(key, 4);
     rig.news();
-    let said = rig.send(&json!({"context_id": "c", "cancel": true}));
-    assert_eq!(said, [json!({"type": "done", "context_id": "c", "done": true, "status_code": 200})]);
+    assert!(rig.send(&json!({"context_id": "c", "cancel": true})).is_empty());
     assert!(rig.engine[&key].cancelled);
     rig.finish(key, FinishReason::Cancelled, None);
     assert!(rig.news().is_empty());
