@@ -11,6 +11,7 @@
 //! | [`playback`] | where the listener is, and so when each sample is due |
 //! | [`alignment`] | which words the listener has heard |
 //! | [`catalog`] | which model, voice and layout a request means |
+//! | [`realtime`] | OpenAI Realtime as a dialect |
 //! | [`speech`] | what `POST /v1/audio/speech` asks |
 //!
 //! The rule of every state machine here: after each mutation the caller drains `poll_output` until it
@@ -23,6 +24,7 @@ pub mod fuzz;
 pub mod link;
 pub mod pacer;
 pub mod playback;
+pub mod realtime;
 pub mod segmenter;
 pub mod session;
 pub mod speech;

@@ -32,6 +32,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/audio/voices/{id}", axum::routing::delete(crate::voices::delete))
         .route("/v1/audio/speech", post(speech::speak))
         .route("/v1/realtime/client_secrets", post(crate::auth::create_client_secret))
+        .route("/v1/realtime", get(crate::realtime::upgrade))
         .route("/v1/stream", get(crate::stream::upgrade))
         .layer(body_bound)
         .fallback(assets::serve)

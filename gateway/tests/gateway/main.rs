@@ -10,6 +10,7 @@ mod hostile;
 mod keyring;
 mod keys_cli;
 mod operation;
+mod realtime;
 mod resume;
 mod rotation;
 mod slow_reader;
