@@ -13,6 +13,7 @@ use std::fmt;
 use bytes::Bytes;
 use contract::{Layout, Tick};
 
+use crate::alignment::TimedCharacter;
 use crate::wire::{ClientMessage, CloseCode, Header, ServerMessage, Unreadable};
 
 /// One protocol at a session's edge.
@@ -43,6 +44,8 @@ pub trait Dialect: fmt::Debug + Send {
 pub struct Manner {
     /// Layouts in the order to try when a context asks for none.
     pub layouts: [Layout; 2],
+    /// [`Event::Times`] and [`Event::FlushSpoken`] are wanted.
+    pub times: bool,
     /// A lost connection can be taken up again. Where it cannot, the session ends with its connection.
     pub resumes: bool,
 }
@@ -50,6 +53,10 @@ pub struct Manner {
 /// What a session says.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
+    /// Everything of the context up to its first flush that was not named yet has left.
+    FlushSpoken {
+        context: u16,
+    },
     Message(&'a ServerMessage),
     /// One packet leaves for the listener.
     Packet {
@@ -58,6 +65,12 @@ pub enum Event<'a> {
     },
     /// Every packet that may leave now has left: what was gathered of them for one message leaves too.
     Settled,
+    /// The next characters of a context's text, and when they sound: given before the packets they begin in
+    /// as far as is known, in the order of the text, each once, all of them before the `end`.
+    Times {
+        context: u16,
+        characters: &'a [TimedCharacter],
+    },
 }
 
 /// What a dialect wants done.

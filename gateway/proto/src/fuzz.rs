@@ -2,6 +2,8 @@
 //!
 //! Each takes bytes of any kind and must return: a panic is our bug, whatever the bytes.
 
+mod foreign;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +12,10 @@ use contract::{
     TextAccepted, Tick, Usage,
 };
 
+pub use foreign::foreign;
+
 use crate::dialect::Dialect;
+use crate::elevenlabs::{OutputFormat, Query, read_request};
 use crate::pacer::Packet;
 use crate::realtime::{Realtime, Start};
 use crate::segmenter::{Segmenter, Zones};
@@ -31,6 +36,8 @@ pub fn wire(bytes: &[u8]) {
     }
     let _ = ServerMessage::from_json(&text);
     let _ = SpeechRequest::decode(&text, 4_096);
+    let _ = crate::cartesia::read_request(&text, 4_096);
+    let _ = read_request(&text, Query { voice: String::new(), format: OutputFormat::Opus }, 4_096);
     let mut pieces = Vec::new();
     let mut segmenter = Segmenter::new(Zones::streamed(u32::from(bytes.first().copied().unwrap_or(0))));
     segmenter.push(&text, &mut pieces);
@@ -159,10 +166,11 @@ fn other(
         }
         (16..=18, _) if !jobs.is_empty() => {
             let (key, last) = jobs.remove(0);
+            let opus = argument.is_multiple_of(2);
             let packet = Packet {
-                kind: PacketKind::Opus,
+                kind: if opus { PacketKind::Opus } else { PacketKind::Pcm },
                 duration: u16::from(argument) * 16,
-                silence: argument.is_multiple_of(2),
+                silence: opus,
                 payload: Bytes::from_static(b"packet"),
             };
             let packets = vec![packet; usize::from(argument % 7)];

@@ -165,6 +165,12 @@ pub const KEYS: &[Key] = &[
         "2000",
         "Predicted wait for first audio past which a request is refused; 150 keeps goodput up in overload",
     ),
+    key(
+        "engine.seed",
+        Kind::Text("a whole number; empty draws one for each"),
+        "",
+        "Seed of requests that give none, as clients of protocols without seeds do",
+    ),
     key("engine.bench", Kind::Bool, "false", "Let requests set an exact number of frames, for measuring"),
     key(
         "auth.secret",

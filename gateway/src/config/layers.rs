@@ -123,6 +123,8 @@ impl Resolved {
         let (device, precision) = (self.text("engine.device"), self.text("engine.precision"));
         crate::native::read_device(device).map_err(|what| self.unfit("engine.device", what))?;
         crate::native::read_precision(precision).map_err(|what| self.unfit("engine.precision", what))?;
+        let seed = Some(self.text("engine.seed")).filter(|seed| !seed.is_empty());
+        let seed = seed.map(str::parse).transpose().map_err(|_| self.refuse("engine.seed"))?;
         let filter = self.text("log.filter");
         crate::logs::filter(filter).map_err(|what| self.unfit("log.filter", what))?;
         let path = |name| Some(self.text(name)).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -153,6 +155,7 @@ impl Resolved {
                 random_weights: (!random.is_empty()).then(|| random.to_owned()),
                 contexts_max: self.count("engine.contexts_max") as u32,
                 first_audio_limit: self.millis("engine.first_audio_limit_ms"),
+                seed,
                 bench: self.bool("engine.bench"),
             },
             auth: self.auth(),

@@ -63,6 +63,8 @@ pub struct EngineConfig {
     pub contexts_max: u32,
     /// A request whose first audio is predicted later than this is refused.
     pub first_audio_limit: Duration,
+    /// Of requests that give none; `None` draws one for each.
+    pub seed: Option<u64>,
     /// Requests may set the exact number of frames.
     pub bench: bool,
 }

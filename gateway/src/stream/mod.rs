@@ -10,6 +10,7 @@ mod door;
 mod drive;
 mod encoders;
 mod engine_side;
+mod foreign;
 mod references;
 mod refusal;
 mod registry;
@@ -32,6 +33,7 @@ use crate::error::ApiError;
 use crate::http::RequestId;
 
 pub(crate) use door::{Endpoint, enter};
+pub(crate) use foreign::{cartesia, elevenlabs_many, elevenlabs_one};
 pub(crate) use refusal::Refusal;
 pub(crate) use registry::Registry;
 

@@ -268,7 +268,7 @@ fn heard_by(heard: &Heard, millis: u64) -> &str {
 impl Dialect for Realtime {
     fn manner(&self) -> Manner {
         // All of a response's text is there at once, as it is over HTTP.
-        Manner { layouts: [Layout::Whole, Layout::Streamed], resumes: false }
+        Manner { layouts: [Layout::Whole, Layout::Streamed], times: true, resumes: false }
     }
 
     fn handle_text(&mut self, _now: Tick, text: &str, steps: &mut Vec<Step>) {
@@ -293,6 +293,13 @@ impl Dialect for Realtime {
         match event {
             Event::Packet { header, payload } => self.packet(now, header, payload, steps),
             Event::Settled => self.settle(steps),
+            Event::Times { context, characters } => {
+                if let Some(response) = self.active.get_mut(context) {
+                    response.tell(characters, &mut Words { ids: &mut self.ids, steps });
+                }
+            }
+            // These responses are never flushed.
+            Event::FlushSpoken { .. } => {}
             Event::Message(message) => match message {
                 ServerMessage::Ready(ready) => self.ready(ready, steps),
                 ServerMessage::Opened(opened) => self.opened(opened.context, steps),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::conversation::Conversation;
 use super::settings::Format;
 use super::words::{Words, kind_of};
+use crate::alignment::TimedCharacter;
 use crate::wire::{CLOCK_HZ, ErrorObject, Heard, UsageFields};
 
 /// Sound gathered for one event: 100 ms of 16-bit samples at most.
@@ -23,6 +24,8 @@ pub(super) struct Response {
     pub(super) conversation: Option<String>,
     /// `event_id` of the `response.create`.
     pub(super) event_id: Option<String>,
+    /// Bytes of the text that its transcript has told.
+    told: usize,
     /// 16-bit samples that wait for the next event.
     gathered: Vec<u8>,
     /// 48 kHz samples put into events or gathered.
@@ -78,6 +81,7 @@ impl Response {
             asked,
             conversation,
             event_id,
+            told: 0,
             gathered: Vec::new(),
             sent: 0,
             began: None,
@@ -86,7 +90,7 @@ impl Response {
         }
     }
 
-    /// Everything before the first sound. The transcript is the text: it is there before its sound.
+    /// Everything before the first sound.
     pub(super) fn begin(&self, conversation: &mut Conversation, words: &mut Words<'_>) {
         words.say(
             "response.created",
@@ -107,13 +111,32 @@ impl Response {
             json!({ "type": "text", "text": "" })
         };
         words.say("response.content_part.added", self.placed(json!({ "part": part })));
-        let kind = if self.asked.audio {
-            "response.output_audio_transcript.delta"
-        } else {
-            "response.output_text.delta"
-        };
-        // Where LiveKit's client finds it, a time makes timed words of a transcript.
-        words.say(kind, self.placed(json!({ "delta": self.text, "start_time": 0.0 })));
+        if !self.asked.audio {
+            words.say("response.output_text.delta", self.placed(json!({ "delta": self.text })));
+        }
+    }
+
+    /// The next characters of the text, and when they sound: their words leave, each with its time.
+    pub(super) fn tell(&mut self, characters: &[TimedCharacter], words: &mut Words<'_>) {
+        for word in characters.chunk_by(|before, _| !before.character.is_whitespace()) {
+            let rest = &self.text[self.told..];
+            let at = rest.char_indices().nth(word.len()).map_or(rest.len(), |(at, _)| at);
+            if at > 0 {
+                // Where LiveKit's client finds it, a time makes timed words of a transcript.
+                let start = word.first().map_or(0, |first| first.start) as f64 / f64::from(CLOCK_HZ);
+                self.transcript(self.told + at, Some(start), words);
+            }
+        }
+    }
+
+    /// The transcript goes on up to byte `end` of the text.
+    fn transcript(&mut self, end: usize, start: Option<f64>, words: &mut Words<'_>) {
+        let mut delta = json!({ "delta": self.text[self.told..end] });
+        if let Some(start) = start {
+            delta["start_time"] = start.into();
+        }
+        self.told = end;
+        words.say("response.output_audio_transcript.delta", self.placed(delta));
     }
 
     /// One packet of 16-bit samples; `duration` of them at 48 kHz.
@@ -140,6 +163,10 @@ impl Response {
             // Sound of a cancelled response is late by definition.
             Outcome::Cancelled(_) => self.gathered.clear(),
             _ => self.settle(words),
+        }
+        let whole = matches!(outcome, Outcome::Capped(_) | Outcome::Completed(_));
+        if self.asked.audio && whole && self.told < self.text.len() {
+            self.transcript(self.text.len(), None, words);
         }
         let (status, details, usage) = match &outcome {
             Outcome::Cancelled(_) => {

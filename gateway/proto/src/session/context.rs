@@ -5,13 +5,13 @@ use contract::{FinishReason, Span, Tick};
 use super::output::{AudioFormat, EpochKey};
 use super::reference::Awaited;
 use super::replay::Replay;
-use super::utterance::{Setting, Utterance};
+use super::utterance::{Listener, Setting, Utterance};
 use super::{Config, LETTING_GO_MAX, Session};
 use crate::at_wire_clock;
 use crate::catalog::Target;
 use crate::link::Link;
 use crate::pacer::Placed;
-use crate::wire::{Cancel, Flags, Header, Open, Player, ServerMessage, WireCodec, WireError};
+use crate::wire::{Cancel, Flags, Header, Open, ServerMessage, WireCodec, WireError};
 
 /// Time and number for which ended contexts still know what was heard.
 const ENDED_KEPT: Span = Span::from_millis(60_000);
@@ -47,16 +47,10 @@ pub(super) struct LettingGo {
 }
 
 impl Context {
-    pub(super) fn new(
-        now: Tick,
-        open: &Open,
-        target: Target,
-        config: &Config,
-        player: Option<Player>,
-    ) -> Self {
+    pub(super) fn new(now: Tick, open: &Open, target: Target, config: &Config, listener: Listener) -> Self {
         let format = format(open, &target);
         let key = EpochKey { context: open.context, epoch: contract::Epoch(0) };
-        let utterance = Utterance::new(key, &setting(&target, format, config, player));
+        let utterance = Utterance::new(key, &setting(&target, format, config, listener));
         Self {
             target,
             awaited: open.reference.clone().map(Awaited::new),
@@ -93,10 +87,10 @@ impl Context {
     }
 
     /// Goes on to the next epoch; gives the old one.
-    fn next_epoch(&mut self, now: Tick, config: &Config, player: Option<Player>) -> Utterance {
+    fn next_epoch(&mut self, now: Tick, config: &Config, listener: Listener) -> Utterance {
         let EpochKey { context, epoch } = self.utterance.key;
         let key = EpochKey { context, epoch: epoch.next() };
-        let fresh = Utterance::new(key, &setting(&self.target, self.format, config, player));
+        let fresh = Utterance::new(key, &setting(&self.target, self.format, config, listener));
         self.epoch_first = self.sequence.wrapping_add(1);
         self.restart = false;
         self.touched = now;
@@ -148,18 +142,13 @@ pub(super) const fn pre_skip(format: AudioFormat, config: &Config) -> u16 {
     }
 }
 
-fn setting<'a>(
-    target: &'a Target,
-    format: AudioFormat,
-    config: &Config,
-    player: Option<Player>,
-) -> Setting<'a> {
+fn setting<'a>(target: &'a Target, format: AudioFormat, config: &Config, listener: Listener) -> Setting<'a> {
     // What an engine makes ahead is counted from the listener; as much again may wait to be sent.
     let ahead = at_wire_clock(config.engine.limits.output_samples_max, format.model_rate);
     Setting {
         target,
         format,
-        player,
+        listener,
         lead: config.limits.lead,
         waiting_samples_max: ahead.saturating_mul(2).max(u64::from(crate::wire::CLOCK_HZ)),
         pre_skip: pre_skip(format, config),
@@ -224,11 +213,38 @@ impl Session {
         for trace in traces {
             self.out.send(now, &ServerMessage::Chunk(trace));
         }
+        let times = context.utterance.take_times();
+        self.out.send_times(now, header.context, &times);
         self.out.send_packet(now, &header, &payload);
         self.pings.handle_audio_sent();
         self.counters.packets += 1;
         self.counters.late += u64::from(late);
         true
+    }
+
+    /// Tells who wants to know what has been spoken by what was sent.
+    pub(super) fn send_spoken(&mut self, now: Tick) {
+        if !self.out.dialect().manner().times {
+            return;
+        }
+        let mut told = false;
+        for (id, context) in &mut self.contexts {
+            let times = context.utterance.take_times();
+            self.out.send_times(now, *id, &times);
+            told |= !times.is_empty();
+            while context.utterance.take_flush() {
+                self.out.send_flush_spoken(now, *id);
+                told = true;
+            }
+        }
+        if told {
+            self.out.settle(now);
+        }
+    }
+
+    pub(super) fn listener(&self) -> Listener {
+        let player = self.hello.as_ref().and_then(|hello| hello.playback);
+        Listener { player, times: self.out.dialect().manner().times }
     }
 
     /// Cancels what a context speaks, and forgets it; its id stays used.
@@ -306,6 +322,7 @@ impl Session {
 
     pub(super) fn cancel(&mut self, now: Tick, cancel: &Cancel) -> Result<(), WireError> {
         let id = cancel.context;
+        let listener = self.listener();
         let context = self.contexts.get_mut(&id).ok_or(WireError::UnknownContext { context: id })?;
         let current = context.utterance.key.epoch;
         match super::input::compare(id, cancel.epoch, current)? {
@@ -318,8 +335,7 @@ impl Session {
             }
             std::cmp::Ordering::Equal | std::cmp::Ordering::Greater => {}
         }
-        let player = self.hello.as_ref().and_then(|hello| hello.playback);
-        let mut old = context.next_epoch(now, &self.config, player);
+        let mut old = context.next_epoch(now, &self.config, listener);
         let audible = match cancel.played {
             Some(played) => played.min(old.clock.sent()),
             None => old.clock.position(now, &self.pings.link),

@@ -191,8 +191,7 @@ impl Session {
         }
         let preferred = self.out.dialect().manner().layouts;
         let target = Target::resolve(&self.config.engine, &ask, preferred, self.config.bench)?;
-        let player = self.hello.as_ref().and_then(|hello| hello.playback);
-        let context = Context::new(now, open, target, &self.config, player);
+        let context = Context::new(now, open, target, &self.config, self.listener());
         let (target, format) = (&context.target, context.format());
         let opened = ServerMessage::Opened(Opened {
             context: open.context,

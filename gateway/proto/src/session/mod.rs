@@ -389,6 +389,7 @@ impl Session {
             context.utterance.pump(&context.target, self.config.tenant, may_open, &mut self.out);
         }
         self.send_packets(now);
+        self.send_spoken(now);
         self.send_ends(now);
         for context in self.contexts.values_mut() {
             context.utterance.tell_playback(now, &self.pings.link, &mut self.out);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use contract::{Epoch, OpenContext, Playback, Span, Tick};
 
+use crate::alignment::TimedCharacter;
 use crate::dialect::{Dialect, Event, Step};
 use crate::pacer::Packet;
 use crate::wire::{
@@ -251,6 +252,16 @@ impl Outbox {
             self.push(Output::Said(Said::Packet { key, last, bytes }));
         }
         self.tell(now, &Event::Packet { header, payload });
+    }
+
+    pub(super) fn send_times(&mut self, now: Tick, context: u16, characters: &[TimedCharacter]) {
+        if !characters.is_empty() {
+            self.tell(now, &Event::Times { context, characters });
+        }
+    }
+
+    pub(super) fn send_flush_spoken(&mut self, now: Tick, context: u16) {
+        self.tell(now, &Event::FlushSpoken { context });
     }
 
     /// Every packet that may leave now has left.

@@ -12,7 +12,7 @@ pub struct Native;
 
 impl Dialect for Native {
     fn manner(&self) -> Manner {
-        Manner { layouts: [Layout::Streamed, Layout::Whole], resumes: true }
+        Manner { layouts: [Layout::Streamed, Layout::Whole], times: false, resumes: true }
     }
 
     fn handle_text(&mut self, _now: Tick, text: &str, steps: &mut Vec<Step>) {
@@ -38,7 +38,7 @@ impl Dialect for Native {
                 message.extend_from_slice(payload);
                 steps.push(Step::Binary(Bytes::from(message)));
             }
-            Event::Settled => {}
+            Event::FlushSpoken { .. } | Event::Settled | Event::Times { .. } => {}
         }
     }
 }
