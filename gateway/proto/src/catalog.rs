@@ -156,10 +156,33 @@ impl Target {
     }
 }
 
+/// Names of OpenAI's speech models: whoever asks for one of them gets the first model here.
+pub const MODEL_ALIASES: [&str; 3] = ["gpt-4o-mini-tts", "tts-1", "tts-1-hd"];
+
+/// The model that `name` means: its own name, or an alias.
+#[must_use]
+pub fn model<'a>(info: &'a EngineInfo, name: &str) -> Option<&'a ModelInfo> {
+    let own = info.models.iter().find(|model| model.name == name);
+    own.or_else(|| info.models.first().filter(|_| MODEL_ALIASES.contains(&name)))
+}
+
+/// OpenAI's voice names: each is one of the model's own voices, counted round in their order, so that a
+/// client which knows only these names hears the same voice each time.
+pub const VOICE_ALIASES: [&str; 13] = [
+    "alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer",
+    "verse",
+];
+
+/// The voice of `model` that an alias stands for.
+fn alias<'a>(model: &'a ModelInfo, name: &str) -> Option<&'a contract::VoiceInfo> {
+    let at = VOICE_ALIASES.iter().position(|alias| alias.eq_ignore_ascii_case(name))?;
+    model.voices.get(at.checked_rem(model.voices.len())?)
+}
+
 fn find_model<'a>(info: &'a EngineInfo, asked: Option<&str>) -> Result<&'a ModelInfo, EngineError> {
     let found = match asked {
         None => info.models.first(),
-        Some(name) => info.models.iter().find(|model| model.name == name),
+        Some(name) => model(info, name),
     };
     found.ok_or_else(|| EngineError::UnknownModel {
         model: asked.unwrap_or("").chars().take(64).collect(),
@@ -188,7 +211,8 @@ fn find_voice<'a>(
             .voices
             .iter()
             .find(|voice| voice.id == name || voice.name == name)
-            .or_else(|| model.voices.iter().find(|voice| voice.name.eq_ignore_ascii_case(name))),
+            .or_else(|| model.voices.iter().find(|voice| voice.name.eq_ignore_ascii_case(name)))
+            .or_else(|| alias(model, name)),
     };
     match found {
         Some(voice) => Ok((Some(voice.id.clone()), &voice.layouts)),

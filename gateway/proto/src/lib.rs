@@ -11,6 +11,7 @@
 //! | [`playback`] | where the listener is, and so when each sample is due |
 //! | [`alignment`] | which words the listener has heard, and when each character sounds |
 //! | [`catalog`] | which model, voice and layout a request means |
+//! | [`realtime`] | OpenAI Realtime as a dialect |
 //! | [`speech`] | what `POST /v1/audio/speech` asks |
 //! | [`body`] | how the sound of a whole text stands in an answer |
 //! | [`elevenlabs`], [`cartesia`] | what clients of these services ask, and how they are answered |
@@ -29,6 +30,7 @@ pub mod link;
 mod named;
 pub mod pacer;
 pub mod playback;
+pub mod realtime;
 pub mod segmenter;
 pub mod session;
 pub mod speech;

@@ -67,6 +67,9 @@ fn hostile_conversations_never_panic_a_session() {
     for seed in 1..=1_500_u64 {
         let mut random = Random(seed.wrapping_mul(0xBF58_476D_1CE4_E5B9));
         fuzz::session(&random.bytes(1_200));
+        if seed.is_multiple_of(3) {
+            fuzz::realtime(&random.bytes(1_200));
+        }
     }
 }
 

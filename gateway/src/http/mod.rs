@@ -46,6 +46,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/tts/sse", post(cartesia::events))
         .route("/tts/websocket", get(crate::stream::cartesia))
         .route("/v1/realtime/client_secrets", post(crate::auth::create_client_secret))
+        .route("/v1/realtime", get(crate::realtime::upgrade))
         .route("/v1/stream", get(crate::stream::upgrade))
         .layer(body_bound)
         .fallback(assets::serve)

@@ -134,6 +134,6 @@ fn refused(param: &str, what: &str) -> ApiError {
 fn model<'a>(info: &'a EngineInfo, ask: &Ask) -> Option<&'a ModelInfo> {
     match &ask.model {
         None => info.models.first(),
-        Some(name) => info.models.iter().find(|model| model.name == *name),
+        Some(name) => proto::catalog::model(info, name),
     }
 }

@@ -11,6 +11,7 @@ mod hostile;
 mod keyring;
 mod keys_cli;
 mod operation;
+mod realtime;
 mod resume;
 mod rotation;
 mod slow_reader;

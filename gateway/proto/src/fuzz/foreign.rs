@@ -1,11 +1,7 @@
 //! Whole sessions whose clients speak the dialects of other services.
 
-use contract::Tick;
-
-use super::{config, drain, other};
 use crate::dialect::Dialect;
 use crate::elevenlabs::{self, Contexts, Options, OutputFormat};
-use crate::session::{EpochKey, Message, Session};
 use crate::{cartesia, catalog::Ask};
 
 /// As [`super::session`], of ElevenLabs' and of Cartesia's clients. The first byte chooses which.
@@ -25,34 +21,7 @@ pub fn foreign(bytes: &[u8]) {
         _ => Box::new(cartesia::Socket::new()),
     };
     let write = if which % 4 < 2 { elevenlabs_message } else { cartesia_message };
-    converse(dialect, write, bytes.get(1..).unwrap_or_default());
-}
-
-fn converse(dialect: Box<dyn Dialect>, write: fn(u8, u8) -> String, bytes: &[u8]) {
-    let mut now = Tick::from_millis(1);
-    let mut session = Session::with_dialect(now, config(), dialect);
-    let mut bytes = bytes.iter().copied();
-    let mut engine: Vec<(EpochKey, u64)> = Vec::new();
-    let mut jobs: Vec<(EpochKey, bool)> = Vec::new();
-    while let Some(action) = bytes.next() {
-        let argument = bytes.next().unwrap_or(0);
-        match action % 24 {
-            0..11 => session.handle_message(now, Message::Text(&write(action % 24, argument))),
-            11 => {
-                let noise: Vec<u8> = bytes.by_ref().take(usize::from(argument)).collect();
-                session.handle_message(now, Message::Binary(&noise));
-                session.handle_message(now, Message::Text(&String::from_utf8_lossy(&noise)));
-            }
-            action => other(&mut session, &mut now, &mut engine, &mut jobs, action, argument),
-        }
-        drain(&mut session, now, &mut engine, &mut jobs, argument);
-        let (at, _) = session.poll_timeout();
-        if action.is_multiple_of(5) && at != Tick::NEVER {
-            now = now.max(at);
-            session.handle_timeout(now);
-            drain(&mut session, now, &mut engine, &mut jobs, argument);
-        }
-    }
+    super::run(bytes.get(1..).unwrap_or_default(), dialect, write);
 }
 
 const TEXTS: [&str; 8] = ["Hello. ", "a", r"\ud83d", r"\ude00", " ", "", "3. Three", "你好。"];
