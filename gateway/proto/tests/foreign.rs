@@ -306,6 +306,24 @@ fn a_cancelled_context_says_nothing_more() {
 }
 
 #[test]
+fn a_client_that_reads_only_while_it_is_spoken_to_keeps_its_socket_between_turns() {
+    let mut rig = sonic();
+    rig.send(&generate("c", "One turn.", false));
+    rig.answer_pings = false;
+    let key = rig.key(1, 0);
+    rig.speak_all(key, 4);
+    rig.wait(Span::from_millis(90_000));
+    assert_eq!(rig.closed, None, "nobody looks at the socket in its pool");
+    rig.send(&generate("d", "Another turn ", true));
+    rig.wait(Span::from_millis(5_000));
+    assert_eq!(rig.closed, None, "the pong of the last turn may still come");
+    let key = rig.key(2, 0);
+    rig.speak(key, 4);
+    rig.wait(Span::from_millis(40_000));
+    assert!(rig.closed.is_some(), "but who is spoken to reads");
+}
+
+#[test]
 fn errors_of_cartesia_are_not_done_and_name_their_context() {
     let mut rig = sonic();
     let mut wrong = generate("c", "Hello.", false);

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import subprocess
 
 import aiohttp
 import pytest
@@ -83,6 +84,20 @@ def test_the_sdk_reads_times_of_characters(server):
         assert "".join(c for part in aligned for c in part.characters) == TEXT
         starts = [start for part in aligned for start in part.character_start_times_seconds]
         assert starts == sorted(starts) and starts[-1] < len(expected) / 2 / RATE
+
+
+def test_the_sdk_streams_text_over_tls(tmp_path, monkeypatch):
+    # It takes no plain socket, whatever the URL says.
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", key, "-out", cert]
+    subprocess.run([*command, *subject], check=True, capture_output=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    with guarded("--tls-cert", str(cert), "--tls-key", str(key)) as server:
+        secure = (server[0].replace("http", "https"), *server[1:])
+        words = iter([word + " " for word in TEXT.split()])
+        pcm = b"".join(sdk(secure).text_to_speech.convert_realtime("june", text=words, output_format=FORMAT))
+        assert snr_db(speech(secure, TEXT, "june"), pcm) >= 40
 
 
 def test_the_sdk_lists_the_voices(server):

@@ -251,6 +251,11 @@ impl Dialect for Socket {
         Manner { layouts: [Layout::Streamed, Layout::Whole], times: true, resumes: false }
     }
 
+    /// LiveKit's plugin keeps sockets in a pool between turns.
+    fn reads_when_idle(&self) -> bool {
+        false
+    }
+
     fn handle_text(&mut self, now: Tick, text: &str, steps: &mut Vec<Step>) {
         match ClientMessage::decode(text) {
             Ok(ClientMessage { context_id, said: Said::Cancel }) => self.cancel(&context_id, steps),
