@@ -216,7 +216,8 @@ impl Socket {
         let many = self.options.contexts == Contexts::Many;
         let Some((name, context)) = self.contexts.numbered(number) else { return };
         let Some(gatherer) = &mut context.gatherer else { return };
-        if !gatherer.has_sound() && !(last && !gatherer.times.is_empty()) {
+        let speaks = gatherer.has_sound() || (last && !gatherer.times.is_empty());
+        if !speaks {
             return;
         }
         let times = std::mem::take(&mut gatherer.times);
