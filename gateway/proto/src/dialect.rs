@@ -21,6 +21,12 @@ pub trait Dialect: fmt::Debug + Send {
     /// What clients of this protocol expect of a session.
     fn manner(&self) -> Manner;
 
+    /// Whether clients read while nothing is spoken. Some keep a connection for later and do not look at it
+    /// meanwhile: they answer no ping then, and are none the worse for it.
+    fn reads_when_idle(&self) -> bool {
+        true
+    }
+
     /// A whole text message came. The session has bounded its length.
     fn handle_text(&mut self, now: Tick, text: &str, steps: &mut Vec<Step>);
 

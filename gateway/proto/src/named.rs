@@ -218,7 +218,7 @@ impl Gatherer {
         Some(audio)
     }
 
-    pub(crate) fn has_any(&self) -> bool {
-        !self.bytes.is_empty() || !self.times.is_empty()
+    pub(crate) fn has_sound(&self) -> bool {
+        !self.bytes.is_empty()
     }
 }

@@ -1,5 +1,5 @@
 //! The REST endpoints of ElevenLabs and Cartesia: the same sound as `POST /v1/audio/speech`, with times, and
-//! refusals in the words of each.
+//! refusals in the words of each, also of those who knock at the sockets.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -196,4 +196,35 @@ async fn keys_come_in_the_headers_of_each_protocol() {
     assert_eq!(call("/tts/bytes", &headers, asked.clone()).await.status, 200);
     let wrong = call("/tts/bytes", "x-api-key: nobodys", asked).await;
     assert_eq!((wrong.status, &wrong.json()["error_code"]), (401, &json!("invalid_api_key")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_that_cannot_speak_is_refused_before_the_upgrade() {
+    let ring = Keyring::new();
+    let server = ring.serve("").await;
+    let knock = async |path: &str, key: &str| {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: upgrade, close\r\nupgrade: websocket\r\n\
+             sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
+             xi-api-key: {key}\r\n\r\n",
+            server.public
+        );
+        request(server.public, &head).await
+    };
+    for (voice, query, key, status, name) in [
+        ("nobody", "output_format=pcm_24000", API_KEY, 404, "voice_not_found"),
+        ("instant", "output_format=pcm_24000", "nobodys", 401, "invalid_api_key"),
+        ("instant", "output_format=mp3_22050_32", API_KEY, 400, "unsupported"),
+        ("instant", "output_format=pcm_24000&auto_mode=perhaps", API_KEY, 400, "field_out_of_range"),
+        ("instant", "output_format=pcm_24000&model_id=tts-none", API_KEY, 404, "model_not_found"),
+    ] {
+        for tail in ["stream-input", "multi-stream-input"] {
+            let answer = knock(&format!("/v1/text-to-speech/{voice}/{tail}?{query}"), key).await;
+            let told = answer.text();
+            assert_eq!(answer.status, status, "{tail} {query}: {told}");
+            assert!(told.contains(&format!("\"status\":\"{name}\"")), "{tail} {query}: {told}");
+        }
+    }
+    let answer = knock("/tts/websocket?cartesia_version=2025-04-16", "nobodys").await;
+    assert!(answer.status == 401 && answer.text().contains("\"error_code\":\"invalid_api_key\""));
 }

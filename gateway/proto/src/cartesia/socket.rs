@@ -129,11 +129,12 @@ impl Socket {
         Ok(())
     }
 
-    fn cancel(&mut self, name: String, steps: &mut Vec<Step>) {
-        if let Some(context) = self.contexts.get_mut(&name) {
+    /// Nothing follows, not even `done`: a client that has let go of a context takes that for the end of
+    /// another.
+    fn cancel(&mut self, name: &str, steps: &mut Vec<Step>) {
+        if let Some(context) = self.contexts.get_mut(name) {
             let number = context.speaker.number;
             self.forget(number, steps);
-            say_done(Some(name), steps);
         }
     }
 
@@ -250,9 +251,14 @@ impl Dialect for Socket {
         Manner { layouts: [Layout::Streamed, Layout::Whole], times: true, resumes: false }
     }
 
+    /// LiveKit's plugin keeps sockets in a pool between turns.
+    fn reads_when_idle(&self) -> bool {
+        false
+    }
+
     fn handle_text(&mut self, now: Tick, text: &str, steps: &mut Vec<Step>) {
         match ClientMessage::decode(text) {
-            Ok(ClientMessage { context_id, said: Said::Cancel }) => self.cancel(context_id, steps),
+            Ok(ClientMessage { context_id, said: Said::Cancel }) => self.cancel(&context_id, steps),
             Ok(ClientMessage { context_id, said: Said::Generate(generate) }) => {
                 self.generate(now, context_id, *generate, steps);
             }

@@ -52,8 +52,8 @@ impl ClientMessage {
 pub(super) enum ServerMessage {
     #[serde(rename_all = "camelCase")]
     Audio {
-        /// Base64; `None` where characters are left whose sound has been sent.
-        audio: Option<String>,
+        /// Base64; empty where a context ends with characters whose sound has been sent.
+        audio: String,
         /// Always `null`: what ends a context comes in a message of its own.
         is_final: Option<bool>,
         alignment: Option<Alignment>,

@@ -172,7 +172,7 @@ impl Socket {
                 }
             }
             Said::End(end) => {
-                self.write(end.context, steps);
+                self.write(end.context, true, steps);
                 if let Some((name, _)) = self.contexts.remove(end.context) {
                     self.say_final(&name, steps);
                     if self.options.contexts == Contexts::One {
@@ -210,18 +210,22 @@ impl Socket {
         }
     }
 
-    /// Writes what was gathered of a context.
-    fn write(&mut self, number: u16, steps: &mut Vec<Step>) {
+    /// Writes what was gathered of a context; characters alone wait for more sound, or for the end.
+    fn write(&mut self, number: u16, last: bool, steps: &mut Vec<Step>) {
         let sync = self.options.sync_alignment;
         let many = self.options.contexts == Contexts::Many;
         let Some((name, context)) = self.contexts.numbered(number) else { return };
-        let Some(gatherer) = context.gatherer.as_mut().filter(|gatherer| gatherer.has_any()) else { return };
+        let Some(gatherer) = &mut context.gatherer else { return };
+        let speaks = gatherer.has_sound() || (last && !gatherer.times.is_empty());
+        if !speaks {
+            return;
+        }
         let times = std::mem::take(&mut gatherer.times);
         // Clients that ask for no sync add the messages' times up: each begins where the last one ended.
         let alignment = Alignment::new(&times, if sync { 0 } else { context.told });
         context.told = times.last().map_or(context.told, |last| last.end);
         let message = ServerMessage::Audio {
-            audio: gatherer.take(),
+            audio: gatherer.take().unwrap_or_default(),
             is_final: None,
             // Text is spoken as it is written.
             normalized_alignment: alignment.clone(),
@@ -260,13 +264,13 @@ impl Dialect for Socket {
                 let context = self.contexts.numbered(header.context);
                 let gatherer = context.and_then(|(_, context)| context.gatherer.as_mut());
                 if gatherer.is_some_and(|gatherer| gatherer.packet(header, payload)) {
-                    self.write(header.context, steps);
+                    self.write(header.context, false, steps);
                 }
             }
             Event::Settled => {
                 let numbers: Vec<u16> = self.contexts.iter().map(|context| context.speaker.number).collect();
                 for number in numbers {
-                    self.write(number, steps);
+                    self.write(number, false, steps);
                 }
             }
             Event::Times { context, characters } => {

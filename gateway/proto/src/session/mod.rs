@@ -98,6 +98,9 @@ pub struct Session {
     drain_until: Option<Tick>,
     /// Set once the token is over: when what runs must have ended.
     token_until: Option<Tick>,
+    /// Whether something is being spoken, and since when a client that reads only then has been reading.
+    busy: bool,
+    busy_since: Tick,
     counters: Counters,
     now: Tick,
 }
@@ -126,6 +129,8 @@ impl Session {
             detached_until: None,
             drain_until: None,
             token_until: None,
+            busy: false,
+            busy_since: Tick::ZERO,
             counters: Counters::default(),
             now,
             config,
@@ -291,7 +296,7 @@ impl Session {
             earlier(at, reason);
         }
         earlier(self.out.dialect().poll_timeout(), TimeoutReason::Dialect);
-        if self.out.is_attached() {
+        if self.out.is_attached() && self.reads() {
             earlier(self.pings.next(), TimeoutReason::Ping);
         }
         next
@@ -343,12 +348,15 @@ impl Session {
         if let Some(since) = self.out.oldest_unwritten() {
             deadlines.push(((since + limits.slow_reader, TimeoutReason::SlowReader), CloseCode::SlowReader));
         }
+        let reads = self.reads();
         match self.pings.unanswered() {
+            Some(_) if !reads => {}
             Some((since, true)) => {
-                let at = since + limits.slow_reader;
+                let at = since.max(self.busy_since) + limits.slow_reader;
                 deadlines.push(((at, TimeoutReason::SlowReader), CloseCode::SlowReader));
             }
             Some((since, false)) => {
+                let since = since.max(self.busy_since);
                 deadlines.push(((since + PONG_MAX, TimeoutReason::Idle), CloseCode::Idle));
             }
             None => {}
@@ -357,6 +365,11 @@ impl Session {
             deadlines.push(((self.heard + limits.idle, TimeoutReason::Idle), CloseCode::Idle));
         }
         deadlines
+    }
+
+    /// Whether the client can be expected to read, and so to answer pings.
+    fn reads(&self) -> bool {
+        self.is_busy() || self.out.dialect().reads_when_idle()
     }
 
     fn may_send(&self) -> bool {
@@ -394,7 +407,13 @@ impl Session {
         for context in self.contexts.values_mut() {
             context.utterance.tell_playback(now, &self.pings.link, &mut self.out);
         }
-        if self.is_busy() {
+        let busy = self.is_busy();
+        // A client that did not read until now has its time for answering from here on.
+        if busy && !std::mem::replace(&mut self.busy, busy) && !self.out.dialect().reads_when_idle() {
+            self.busy_since = now;
+        }
+        self.busy = busy;
+        if busy {
             self.pings.handle_busy(now);
         } else if self.drain_until.is_some() {
             self.close(CloseCode::GoingAway);
@@ -403,6 +422,7 @@ impl Session {
             return;
         }
         if self.out.is_attached()
+            && self.reads()
             && let Some(number) = self.pings.due(now)
         {
             self.out.send_ping(number);
