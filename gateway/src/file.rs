@@ -1,6 +1,7 @@
 //! One utterance as a stream of bytes: engine outputs in, a file's bytes out, while it is being made.
 
 use bytes::Bytes;
+use codecs::flac::FlacWriter;
 use codecs::ogg::{OggOpusSettings, OggOpusWriter};
 use codecs::opus::OpusPacket;
 use codecs::pcm::RawEncoding;
@@ -18,7 +19,7 @@ pub(crate) fn encoder(
     file_hz: u32,
     opus: OpusConfig,
 ) -> Result<StreamEncoder, CodecError> {
-    let form = if format.encoding().is_some() { Form::Pcm } else { Form::Opus };
+    let form = if format == SpeechFormat::Opus { Form::Opus } else { Form::Pcm };
     StreamEncoder::new(form, model_hz, file_hz, opus)
 }
 
@@ -29,6 +30,10 @@ pub(crate) struct FileWriter {
 }
 
 enum Inner {
+    Flac {
+        head: Option<Vec<u8>>,
+        writer: Box<FlacWriter>,
+    },
     /// The last packet waits for the next one, because only the last may carry the end mark.
     Ogg {
         writer: OggOpusWriter,
@@ -49,6 +54,10 @@ impl FileWriter {
         serial: u32,
     ) -> Result<Self, CodecError> {
         let inner = match format.encoding() {
+            None if format == SpeechFormat::Flac => {
+                let (writer, head) = FlacWriter::new(file_hz, &proto::body::comments())?;
+                Inner::Flac { head: Some(head), writer: Box::new(writer) }
+            }
             None => Inner::Ogg {
                 writer: OggOpusWriter::new(&OggOpusSettings {
                     comments: proto::body::comments(),
@@ -71,6 +80,14 @@ impl FileWriter {
     /// Takes packets in and returns the bytes that may leave.
     pub(crate) fn write(&mut self, packets: Vec<EncodedPacket>) -> Result<Bytes, CodecError> {
         match &mut self.inner {
+            Inner::Flac { head, writer } => {
+                let mut out = head.take().unwrap_or_default();
+                for packet in packets {
+                    self.timestamp_48k += u64::from(packet.duration_48k);
+                    writer.write(&packet.data, &mut out)?;
+                }
+                Ok(out.into())
+            }
             Inner::Raw { header, encoding } => {
                 let mut out = header.take().map(|bytes| bytes.to_vec()).unwrap_or_default();
                 for packet in packets {
@@ -95,6 +112,11 @@ impl FileWriter {
     /// The bytes after the last packet.
     pub(crate) fn finish(&mut self) -> Result<Bytes, CodecError> {
         match &mut self.inner {
+            Inner::Flac { head, writer } => {
+                let mut out = head.take().unwrap_or_default();
+                writer.finish(&mut out)?;
+                Ok(out.into())
+            }
             Inner::Raw { header, .. } => Ok(header.take().unwrap_or_default()),
             Inner::Ogg { writer, held } => {
                 if let Some(last) = held.take() {

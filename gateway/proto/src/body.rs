@@ -2,7 +2,7 @@
 //! what makes the sound knows none of them.
 
 use bytes::Bytes;
-use contract::{Span, Usage};
+use contract::{FinishReason, Span, Usage};
 
 use crate::alignment::TimedCharacter;
 use crate::speech::SpeechFormat;
@@ -27,6 +27,9 @@ pub trait Body: Send {
 
     /// Sound that came `after` the request; empty where nothing is to be sent.
     fn sound(&mut self, sound: Sound, after: Span) -> Bytes;
+
+    /// Why the sound ends, before [`Body::end`].
+    fn finished(&mut self, _reason: FinishReason) {}
 
     /// The rest of the sound, and the end.
     fn end(&mut self, rest: Sound, usage: &Usage, after: Span) -> Bytes;

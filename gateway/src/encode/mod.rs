@@ -4,6 +4,7 @@ use bytes::Bytes;
 use codecs::CodecError;
 use codecs::opus::{OpusEncoder, OpusSettings, PacketBatch};
 use codecs::resample::Resampler;
+use codecs::stretch::Stretch;
 
 use crate::config::OpusConfig;
 
@@ -30,8 +31,9 @@ pub(crate) struct EncodedPacket {
     pub(crate) dtx: bool,
 }
 
-/// Resampling and encoding of one sample stream, from the model's rate to the wire.
+/// Stretching, resampling and encoding of one sample stream, from the model's rate to the wire.
 pub(crate) struct StreamEncoder {
+    stretch: Option<Box<Stretch>>,
     resampler: Option<Resampler>,
     coder: Coder,
     rate_hz: u32,
@@ -61,7 +63,19 @@ impl StreamEncoder {
             })?)),
             Form::Pcm => Coder::Pcm { pending: Vec::new() },
         };
-        Ok(Self { resampler, coder, rate_hz: wire_hz, scratch: Vec::new(), started: false })
+        Ok(Self { stretch: None, resampler, coder, rate_hz: wire_hz, scratch: Vec::new(), started: false })
+    }
+
+    /// The same, at another speed and the same pitch: 2 is twice as fast.
+    ///
+    /// # Errors
+    /// [`CodecError::InvalidSetting`] for a speed outside the stretch's bounds.
+    pub(crate) fn at_speed(self, speed: f64) -> Result<Self, CodecError> {
+        if speed == 1.0 {
+            return Ok(self);
+        }
+        let model_hz = self.resampler.as_ref().map_or(self.rate_hz, Resampler::from_hz);
+        Ok(Self { stretch: Some(Box::new(Stretch::new(model_hz, speed)?)), ..self })
     }
 
     /// Decoded 48 kHz samples a receiver drops at the start.
@@ -75,6 +89,13 @@ impl StreamEncoder {
     /// Takes samples at the model's rate and appends every packet that is complete by them.
     pub(crate) fn push(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
         self.started = true;
+        let Some(stretch) = &mut self.stretch else { return self.resample(samples, out) };
+        let mut stretched = Vec::new();
+        stretch.push(samples, &mut stretched)?;
+        self.resample(&stretched, out)
+    }
+
+    fn resample(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
         let Some(resampler) = &mut self.resampler else { return self.code(samples, out) };
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -88,6 +109,11 @@ impl StreamEncoder {
     pub(crate) fn finish(&mut self, out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
         if !self.started {
             return Ok(());
+        }
+        if let Some(stretch) = &mut self.stretch {
+            let mut rest = Vec::new();
+            stretch.finish(&mut rest);
+            self.resample(&rest, out)?;
         }
         if let Some(resampler) = &mut self.resampler {
             let mut rest = Vec::new();
@@ -132,10 +158,11 @@ impl StreamEncoder {
 
     /// Model samples that surely complete the first packet.
     fn first_piece(&self) -> usize {
-        match &self.resampler {
+        let piece = match &self.resampler {
             None => packet_samples(self.rate_hz),
             Some(resampler) => packet_samples(resampler.from_hz()) + resampler.hold_back_samples(),
-        }
+        };
+        self.stretch.as_ref().map_or(piece, |stretch| stretch.needed_for(piece))
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) async fn speak(
     let asked = SpeechRequest::decode(arrived.text()?, arrived.input_max())?;
     let body: Box<dyn Body> = match asked.stream {
         StreamFormat::Audio => Box::new(Plain(asked.format)),
-        StreamFormat::Sse => Box::new(Events),
+        StreamFormat::Sse => Box::new(Events::default()),
     };
     arrived.speak(asked, body, "speech").await
 }

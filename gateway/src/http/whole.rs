@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use contract::{EngineError, Span, Tick, Usage};
 use futures_util::StreamExt;
+use proto::alignment::TimedCharacter;
 use proto::body::{Body, Sound};
 use proto::catalog::Target;
 use proto::speech::SpeechRequest;
@@ -100,6 +101,7 @@ impl Arrived {
         let target = Target::resolve(&info, &asked.ask, SpeechRequest::LAYOUTS, app.config.engine.bench)?;
         let file_hz = asked.sample_rate.unwrap_or(asked.format.rate_hz(target.sample_rate));
         let encoder = encoder(asked.format, target.sample_rate, file_hz, app.config.opus)
+            .and_then(|encoder| encoder.at_speed(asked.speed))
             .map_err(|error| ApiError::bad_request("unsupported", error.to_string()).param("sample_rate"))?;
         let pre_skip = encoder.pre_skip_48k();
         // Distinct within a process for as long as anyone could join two answers.
@@ -128,6 +130,7 @@ impl Arrived {
             account,
             request_id,
             rate: target.sample_rate,
+            speed: asked.speed,
             utterance,
             writer,
             body,
@@ -148,6 +151,8 @@ struct Pump {
     request_id: String,
     /// Hertz of the model.
     rate: u32,
+    /// How much faster than the model the answer speaks.
+    speed: f64,
     utterance: Utterance,
     writer: FileWriter,
     body: Box<dyn Body>,
@@ -168,7 +173,7 @@ impl Pump {
                 Step::Packets(packets) => {
                     let span = playing_time(&packets);
                     self.taken += packets.iter().map(|packet| u64::from(packet.duration_48k)).sum::<u64>();
-                    let times = self.utterance.times(self.taken);
+                    let times = self.times(self.taken);
                     let after = self.after();
                     let written = self.writer.write(packets).map_err(std::io::Error::other);
                     let bytes = written.map(|audio| self.body.sound(Sound { audio, times }, after));
@@ -176,13 +181,16 @@ impl Pump {
                         crate::metrics::context_finished("cancelled");
                         return;
                     }
-                    self.utterance.taken(span);
+                    // The engine counts its own samples.
+                    let micros = span.as_micros() as f64 * self.speed;
+                    self.utterance.taken(Span::from_micros(micros as i64));
                 }
                 Step::Finished { reason, usage, error } => {
                     crate::metrics::context_finished(reason.name());
                     self.app.usage.spoken(&self.account, None, reason, &usage, self.rate);
                     let took_us = self.after().as_micros();
                     tracing::debug!(reason = reason.name(), frames = usage.frames, took_us, "spoken");
+                    self.body.finished(reason);
                     self.finish(usage, error).await;
                     return;
                 }
@@ -196,6 +204,19 @@ impl Pump {
                 }
             };
         }
+    }
+
+    /// The characters that begin before 48 kHz position `until` of the answer.
+    fn times(&mut self, until: u64) -> Vec<TimedCharacter> {
+        if self.speed == 1.0 {
+            return self.utterance.times(until);
+        }
+        let mut times = self.utterance.times((until as f64 * self.speed) as u64);
+        for character in &mut times {
+            character.start = (character.start as f64 / self.speed) as u64;
+            character.end = (character.end as f64 / self.speed) as u64;
+        }
+        times
     }
 
     /// Time since the request came.
@@ -213,7 +234,7 @@ impl Pump {
                 said.ok_or_else(|| std::io::Error::other(error.code))
             }
             None => {
-                let times = self.utterance.times(u64::MAX);
+                let times = self.times(u64::MAX);
                 let after = self.after();
                 let rest = self.writer.finish().map_err(std::io::Error::other);
                 rest.map(|audio| self.body.end(Sound { audio, times }, &usage, after))

@@ -33,6 +33,7 @@ pub fn read_request(body: &str, input_max: usize) -> Result<SpeechAsk, WireError
         format: format.speech_format(),
         sample_rate: Some(format.sample_rate),
         stream: StreamFormat::Audio,
+        speed: 1.0,
         reference: None,
     };
     Ok(SpeechAsk {

@@ -36,6 +36,7 @@ pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<Speech
         format: query.format.speech_format(),
         sample_rate: Some(query.format.rate_hz()),
         stream: StreamFormat::Audio,
+        speed: 1.0,
         reference: None,
     })
 }
