@@ -6,6 +6,8 @@
 //! | [`splice`] | joins decoded chunks into one sample stream; each sample leaves at most once, in order |
 //! | [`resample`] | fixed-ratio rate conversion, delay trimmed, tail flushed |
 //! | [`opus`] | 20 ms packets with 48 kHz time stamps, exact pre-skip and end trim; a decoder for clients and tests |
+//! | [`stretch`] | faster and slower speech of the same pitch |
+//! | [`flac`] | FLAC streamed out |
 //! | [`ogg`] | RFC 7845 Ogg Opus, streamed out; a bounded reader for uploads |
 //! | [`wav`] | headers of known and unknown length; a bounded reader for uploads |
 //! | [`upload`] | reference clips in WAV, FLAC, MP3, Ogg or WebM: bounded, and judged before they are used |
@@ -14,12 +16,14 @@
 //! Everything here is pure: no clock, no IO, no task. Samples are mono `f32` in [-1, 1] unless a function
 //! says otherwise. Bytes from a peer never panic; they end in a [`CodecError`].
 
+pub mod flac;
 pub mod g711;
 pub mod ogg;
 pub mod opus;
 pub mod pcm;
 pub mod resample;
 pub mod splice;
+pub mod stretch;
 pub mod upload;
 pub mod wav;
 

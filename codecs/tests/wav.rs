@@ -3,6 +3,7 @@
 
 mod common;
 
+use codecs::pcm::RawEncoding;
 use codecs::wav::{HEADER_BYTES, decode, encode, header, streaming_header};
 use codecs::{AudioLimits, CodecError, read_audio};
 use common::{Random, voice};
@@ -95,7 +96,7 @@ fn our_reader_agrees_with_an_independent_writer_on_every_kind() {
 
 #[test]
 fn a_stream_of_unknown_length_reads_to_its_end() {
-    let mut file = streaming_header(24_000).to_vec();
+    let mut file = streaming_header(24_000, RawEncoding::S16Le).to_vec();
     codecs::pcm::encode_s16le(&voice(1_000, 24_000), &mut file);
     assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()), u32::MAX);
     assert_eq!(u32::from_le_bytes(file[40..44].try_into().unwrap()), u32::MAX);
@@ -104,6 +105,27 @@ fn a_stream_of_unknown_length_reads_to_its_end() {
     assert_eq!(read_audio(&file, &AudioLimits::default()).unwrap(), audio);
     file.pop();
     assert!(matches!(read(&file), Err(CodecError::Truncated { needed: 2, found: 1, .. })));
+}
+
+#[test]
+fn a_stream_says_how_its_samples_are_encoded() {
+    let mut s16 = Vec::new();
+    codecs::pcm::encode_s16le(&voice(1_000, 8_000), &mut s16);
+    for (encoding, floor) in [
+        (RawEncoding::S16Le, 1.0 / 32_768.0),
+        (RawEncoding::F32Le, 1.0 / 32_768.0),
+        (RawEncoding::MuLaw, 0.04),
+        (RawEncoding::ALaw, 0.04),
+    ] {
+        let mut file = streaming_header(8_000, encoding).to_vec();
+        encoding.extend_from_s16le(&s16, &mut file);
+        assert_eq!(file.len(), HEADER_BYTES + 1_000 * encoding.bytes_per_sample() as usize);
+        let samples = read(&file).unwrap();
+        assert_eq!(samples.len(), 1_000, "{encoding:?}");
+        for (found, given) in samples.iter().zip(voice(1_000, 8_000)) {
+            assert!((found - given).abs() <= floor, "{encoding:?}: {found} for {given}");
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! One utterance as a stream of bytes: engine outputs in, a file's bytes out, while it is being made.
 
 use bytes::Bytes;
+use codecs::flac::FlacWriter;
 use codecs::ogg::{OggOpusSettings, OggOpusWriter};
 use codecs::opus::OpusPacket;
+use codecs::pcm::RawEncoding;
 use codecs::{CodecError, OPUS_CLOCK_HZ};
 use contract::Span;
 use proto::speech::SpeechFormat;
@@ -17,10 +19,7 @@ pub(crate) fn encoder(
     file_hz: u32,
     opus: OpusConfig,
 ) -> Result<StreamEncoder, CodecError> {
-    let form = match format {
-        SpeechFormat::Opus => Form::Opus,
-        SpeechFormat::ALaw | SpeechFormat::MuLaw | SpeechFormat::Pcm | SpeechFormat::Wav => Form::Pcm,
-    };
+    let form = if format == SpeechFormat::Opus { Form::Opus } else { Form::Pcm };
     StreamEncoder::new(form, model_hz, file_hz, opus)
 }
 
@@ -31,17 +30,18 @@ pub(crate) struct FileWriter {
 }
 
 enum Inner {
+    Flac {
+        head: Option<Vec<u8>>,
+        writer: Box<FlacWriter>,
+    },
     /// The last packet waits for the next one, because only the last may carry the end mark.
     Ogg {
         writer: OggOpusWriter,
         held: Option<EncodedPacket>,
     },
-    Plain {
+    Raw {
         header: Option<Bytes>,
-    },
-    /// One byte for each 16-bit sample of the packets.
-    G711 {
-        code: fn(i16) -> u8,
+        encoding: RawEncoding,
     },
 }
 
@@ -53,10 +53,14 @@ impl FileWriter {
         pre_skip_48k: u32,
         serial: u32,
     ) -> Result<Self, CodecError> {
-        let inner = match format {
-            SpeechFormat::Opus => Inner::Ogg {
+        let inner = match format.encoding() {
+            None if format == SpeechFormat::Flac => {
+                let (writer, head) = FlacWriter::new(file_hz, &proto::body::comments())?;
+                Inner::Flac { head: Some(head), writer: Box::new(writer) }
+            }
+            None => Inner::Ogg {
                 writer: OggOpusWriter::new(&OggOpusSettings {
-                    comments: origin(),
+                    comments: proto::body::comments(),
                     input_rate_hz: file_hz,
                     packets_per_page: 1,
                     pre_skip_48k,
@@ -64,12 +68,10 @@ impl FileWriter {
                 })?,
                 held: None,
             },
-            SpeechFormat::ALaw => Inner::G711 { code: codecs::g711::a_law_from_i16 },
-            SpeechFormat::MuLaw => Inner::G711 { code: codecs::g711::mu_law_from_i16 },
-            SpeechFormat::Pcm => Inner::Plain { header: None },
-            SpeechFormat::Wav => {
-                let header = codecs::wav::streaming_header(file_hz);
-                Inner::Plain { header: Some(Bytes::copy_from_slice(&header)) }
+            Some(encoding) => {
+                let header = matches!(format, SpeechFormat::Wav | SpeechFormat::WavF32)
+                    .then(|| Bytes::copy_from_slice(&codecs::wav::streaming_header(file_hz, encoding)));
+                Inner::Raw { header, encoding }
             }
         };
         Ok(Self { inner, timestamp_48k: 0 })
@@ -78,20 +80,19 @@ impl FileWriter {
     /// Takes packets in and returns the bytes that may leave.
     pub(crate) fn write(&mut self, packets: Vec<EncodedPacket>) -> Result<Bytes, CodecError> {
         match &mut self.inner {
-            Inner::Plain { header } => {
-                let mut out = header.take().map(|bytes| bytes.to_vec()).unwrap_or_default();
+            Inner::Flac { head, writer } => {
+                let mut out = head.take().unwrap_or_default();
                 for packet in packets {
                     self.timestamp_48k += u64::from(packet.duration_48k);
-                    out.extend_from_slice(&packet.data);
+                    writer.write(&packet.data, &mut out)?;
                 }
                 Ok(out.into())
             }
-            Inner::G711 { code } => {
-                let mut out = Vec::new();
+            Inner::Raw { header, encoding } => {
+                let mut out = header.take().map(|bytes| bytes.to_vec()).unwrap_or_default();
                 for packet in packets {
                     self.timestamp_48k += u64::from(packet.duration_48k);
-                    let (pairs, _) = packet.data.as_chunks::<2>();
-                    out.extend(pairs.iter().map(|pair| code(i16::from_le_bytes(*pair))));
+                    encoding.extend_from_s16le(&packet.data, &mut out);
                 }
                 Ok(out.into())
             }
@@ -111,8 +112,12 @@ impl FileWriter {
     /// The bytes after the last packet.
     pub(crate) fn finish(&mut self) -> Result<Bytes, CodecError> {
         match &mut self.inner {
-            Inner::Plain { header } => Ok(header.take().unwrap_or_default()),
-            Inner::G711 { .. } => Ok(Bytes::new()),
+            Inner::Flac { head, writer } => {
+                let mut out = head.take().unwrap_or_default();
+                writer.finish(&mut out)?;
+                Ok(out.into())
+            }
+            Inner::Raw { header, .. } => Ok(header.take().unwrap_or_default()),
             Inner::Ogg { writer, held } => {
                 if let Some(last) = held.take() {
                     writer.write_last(ogg_packet(&last, self.timestamp_48k), last.trim_48k)?;
@@ -121,18 +126,6 @@ impl FileWriter {
             }
         }
     }
-}
-
-/// Says in the file that a machine spoke: the IPTC's word for it, and in plain words.
-fn origin() -> Vec<(String, String)> {
-    let comment = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    vec![
-        comment(
-            "DIGITALSOURCETYPE",
-            "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia",
-        ),
-        comment("COMMENT", concat!("AI-generated speech, Voxlane ", env!("CARGO_PKG_VERSION"))),
-    ]
 }
 
 fn ogg_packet(packet: &EncodedPacket, timestamp_48k: u64) -> OpusPacket<'_> {

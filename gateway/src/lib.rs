@@ -21,6 +21,7 @@ mod metrics;
 mod native;
 mod output;
 mod proxies;
+mod realtime;
 mod reload;
 mod server;
 mod stream;

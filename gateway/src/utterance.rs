@@ -8,6 +8,8 @@ use std::time::Duration;
 use contract::{
     ContextId, EngineError, EngineHandle, FinishReason, OpenContext, Output, Playback, Span, Tick, Usage,
 };
+use proto::alignment::{Alignment, TimedCharacter};
+use proto::at_wire_clock;
 use proto::segmenter::{Piece, Segmenter, Zones};
 use tokio::sync::mpsc;
 
@@ -43,6 +45,8 @@ pub(crate) struct Utterance {
     started: Option<Tick>,
     taken: Span,
     sample_rate: u32,
+    /// When characters sound, where somebody wants to know.
+    alignment: Option<Alignment>,
     ended: bool,
 }
 
@@ -95,8 +99,26 @@ impl Utterance {
             started: None,
             taken: Span::ZERO,
             sample_rate,
+            alignment: None,
             ended: false,
         })
+    }
+
+    /// From now on [`Utterance::times`] knows when characters sound. To be called before the first step.
+    pub(crate) fn keep_times(&mut self) {
+        let mut alignment = Alignment::with_times();
+        for piece in &self.pieces {
+            alignment.handle_piece(piece);
+        }
+        self.alignment = Some(alignment);
+    }
+
+    /// The characters that begin before 48 kHz position `until` and were not given before.
+    pub(crate) fn times(&mut self, until: u64) -> Vec<TimedCharacter> {
+        let Some(alignment) = &mut self.alignment else { return Vec::new() };
+        let times = alignment.timed(until);
+        alignment.forget(until);
+        times
     }
 
     /// The next step; nothing follows [`Step::Finished`].
@@ -196,9 +218,18 @@ impl Utterance {
         };
         self.level.taken(&output);
         match output {
-            Output::Chunk(chunk) => self.waiting.extend(chunk.samples.iter()),
+            Output::Chunk(chunk) => {
+                if let Some(alignment) = &mut self.alignment {
+                    let rate = self.sample_rate;
+                    alignment.handle_chunk(chunk.segment, chunk.first_sample, &chunk.samples, rate);
+                }
+                self.waiting.extend(chunk.samples.iter());
+            }
             Output::Finished { reason, usage, error } => self.last = Some((reason, usage, error)),
             Output::SegmentFinished { segment, end_sample, .. } => {
+                if let Some(alignment) = &mut self.alignment {
+                    alignment.handle_segment_end(segment, at_wire_clock(end_sample, self.sample_rate));
+                }
                 tracing::debug!(segment, end_sample, "segment spoken");
             }
         }

@@ -40,6 +40,7 @@ pub(crate) struct Engine {
     clock: Clock,
     next_context: AtomicU64,
     open_max: usize,
+    seed: Option<u64>,
     bench: bool,
     seat: Seat,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -48,7 +49,7 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn open(options: OpenOptions, seat: Seat) -> Result<Self, OpenError> {
         let clock = Clock::since(options.start);
-        let bench = options.bench;
+        let (seed, bench) = (options.seed, options.bench);
         let model = models::open(options.source.clone(), &options.name)?;
         let text = model.text();
         let shared = Arc::new(Shared::new());
@@ -60,6 +61,7 @@ impl Engine {
             clock,
             next_context: AtomicU64::new(1),
             open_max: started.open_max,
+            seed,
             bench,
             seat,
             thread: Mutex::new(Some(started.thread)),
@@ -148,7 +150,7 @@ impl EngineHandle for Engine {
         }
         let plan = self.text.plan(&request)?;
         let context = self.seat.context(self.next_context.fetch_add(1, Ordering::Relaxed));
-        let seed = plan.seed.unwrap_or_else(drawn_seed);
+        let seed = plan.seed.or(self.seed).unwrap_or_else(drawn_seed);
         let text = TextState {
             segment: 0,
             stream: None,

@@ -363,7 +363,8 @@ impl Warming<'_> {
                 micros.push(self.measure(lane, executable, inputs)?);
             }
         }
-        if by_bucket {
+        // A server of one context has batches of one row, and nothing to extrapolate to.
+        if by_bucket || self.codec_rows == 1 {
             return Ok(CostTable::new(measured, lengths, micros)?);
         }
         let all_rows: Vec<u32> = micros.iter().map(|one| one.saturating_mul(self.codec_rows)).collect();

@@ -33,3 +33,9 @@ fn a_profile_holds_every_stage_the_scheduler_asks_for_and_costs_grow_with_rows()
     }
     assert!(measured.parts[0] >= 1 && measured.prompt_positions > 0 && measured.ids_per_word > 0.5);
 }
+
+#[test]
+fn an_engine_of_one_context_is_measured_too() {
+    let measured = runtime::profile(OpenOptions { contexts_max: 1, ..options() });
+    assert!(measured.is_ok(), "{:?}", measured.err());
+}

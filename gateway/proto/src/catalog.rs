@@ -27,6 +27,15 @@ pub struct Ask {
     pub exact_frames: Option<u32>,
 }
 
+impl Ask {
+    /// Leaves the language to the model where it has none by the name asked for.
+    pub fn forget_unknown_language(&mut self, info: &EngineInfo) {
+        let known = find_model(info, self.model.as_deref()).map(|model| &model.languages[..]);
+        self.language =
+            self.language.take().filter(|asked| known.is_ok_and(|known| language(known, asked).is_some()));
+    }
+}
+
 /// How a clip speaks, by name.
 pub const CLONE_MODES: &[(&str, CloneMode)] =
     &[("in_context", CloneMode::InContext), ("speaker", CloneMode::Speaker)];
@@ -147,10 +156,33 @@ impl Target {
     }
 }
 
+/// Names of OpenAI's speech models: whoever asks for one of them gets the first model here.
+pub const MODEL_ALIASES: [&str; 3] = ["gpt-4o-mini-tts", "tts-1", "tts-1-hd"];
+
+/// The model that `name` means: its own name, or an alias.
+#[must_use]
+pub fn model<'a>(info: &'a EngineInfo, name: &str) -> Option<&'a ModelInfo> {
+    let own = info.models.iter().find(|model| model.name == name);
+    own.or_else(|| info.models.first().filter(|_| MODEL_ALIASES.contains(&name)))
+}
+
+/// OpenAI's voice names: each is one of the model's own voices, counted round in their order, so that a
+/// client which knows only these names hears the same voice each time.
+pub const VOICE_ALIASES: [&str; 13] = [
+    "alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer",
+    "verse",
+];
+
+/// The voice of `model` that an alias stands for.
+fn alias<'a>(model: &'a ModelInfo, name: &str) -> Option<&'a contract::VoiceInfo> {
+    let at = VOICE_ALIASES.iter().position(|alias| alias.eq_ignore_ascii_case(name))?;
+    model.voices.get(at.checked_rem(model.voices.len())?)
+}
+
 fn find_model<'a>(info: &'a EngineInfo, asked: Option<&str>) -> Result<&'a ModelInfo, EngineError> {
     let found = match asked {
         None => info.models.first(),
-        Some(name) => info.models.iter().find(|model| model.name == name),
+        Some(name) => model(info, name),
     };
     found.ok_or_else(|| EngineError::UnknownModel {
         model: asked.unwrap_or("").chars().take(64).collect(),
@@ -179,7 +211,8 @@ fn find_voice<'a>(
             .voices
             .iter()
             .find(|voice| voice.id == name || voice.name == name)
-            .or_else(|| model.voices.iter().find(|voice| voice.name.eq_ignore_ascii_case(name))),
+            .or_else(|| model.voices.iter().find(|voice| voice.name.eq_ignore_ascii_case(name)))
+            .or_else(|| alias(model, name)),
     };
     match found {
         Some(voice) => Ok((Some(voice.id.clone()), &voice.layouts)),
@@ -212,14 +245,54 @@ fn find_layout(
 
 fn find_language(model: &ModelInfo, asked: Option<&str>) -> Result<Option<String>, EngineError> {
     let Some(asked) = asked else { return Ok(None) };
-    let lower = asked.to_lowercase();
-    match model.languages.iter().find(|language| **language == lower) {
-        Some(language) => Ok(Some(language.clone())),
+    match language(&model.languages, asked) {
+        Some(language) => Ok(Some(language.to_owned())),
         None => Err(EngineError::UnknownLanguage {
             language: asked.chars().take(64).collect(),
             known: model.languages.clone(),
         }),
     }
+}
+
+/// ISO 639-1 codes of languages that models name in English.
+const LANGUAGE_CODES: &[(&str, &str)] = &[
+    ("ar", "arabic"),
+    ("cs", "czech"),
+    ("da", "danish"),
+    ("de", "german"),
+    ("el", "greek"),
+    ("en", "english"),
+    ("es", "spanish"),
+    ("fi", "finnish"),
+    ("fr", "french"),
+    ("hi", "hindi"),
+    ("hu", "hungarian"),
+    ("id", "indonesian"),
+    ("it", "italian"),
+    ("ja", "japanese"),
+    ("ko", "korean"),
+    ("nl", "dutch"),
+    ("no", "norwegian"),
+    ("pl", "polish"),
+    ("pt", "portuguese"),
+    ("ro", "romanian"),
+    ("ru", "russian"),
+    ("sv", "swedish"),
+    ("th", "thai"),
+    ("tr", "turkish"),
+    ("uk", "ukrainian"),
+    ("vi", "vietnamese"),
+    ("zh", "chinese"),
+];
+
+/// Which of `known` is meant by a name or by an ISO 639-1 code, with or without a region (`en-GB`).
+#[must_use]
+pub fn language<'a>(known: &'a [String], asked: &str) -> Option<&'a str> {
+    let lower = asked.to_lowercase();
+    let code = lower.split(['-', '_']).next().unwrap_or_default();
+    let named =
+        LANGUAGE_CODES.iter().find(|(known, _)| *known == code).map_or(lower.as_str(), |(_, name)| *name);
+    known.iter().find(|known| **known == lower || **known == named).map(String::as_str)
 }
 
 fn unsupported(field: &'static str, model: &ModelInfo, hint: &str) -> WireError {

@@ -2,6 +2,8 @@
 //!
 //! Each takes bytes of any kind and must return: a panic is our bug, whatever the bytes.
 
+mod foreign;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,13 +12,18 @@ use contract::{
     TextAccepted, Tick, Usage,
 };
 
+pub use foreign::foreign;
+
+use crate::dialect::Dialect;
+use crate::elevenlabs::{OutputFormat, Query, read_request};
 use crate::pacer::Packet;
+use crate::realtime::{Realtime, Start};
 use crate::segmenter::{Segmenter, Zones};
 use crate::session::{
     Config, EncodeWork, Encoded, EngineCommand, EpochKey, Limits as SessionLimits, Message, Output, Session,
 };
 use crate::speech::SpeechRequest;
-use crate::wire::{Flags, Header, Incoming, Json, PacketKind, Received, ServerMessage};
+use crate::wire::{Flags, Header, Incoming, Json, Native, PacketKind, Received, ServerMessage};
 
 /// Every reader of the wire, over the same bytes.
 pub fn wire(bytes: &[u8]) {
@@ -29,6 +36,8 @@ pub fn wire(bytes: &[u8]) {
     }
     let _ = ServerMessage::from_json(&text);
     let _ = SpeechRequest::decode(&text, 4_096);
+    let _ = crate::cartesia::read_request(&text, 4_096);
+    let _ = read_request(&text, Query { voice: String::new(), format: OutputFormat::Opus }, 4_096);
     let mut pieces = Vec::new();
     let mut segmenter = Segmenter::new(Zones::streamed(u32::from(bytes.first().copied().unwrap_or(0))));
     segmenter.push(&text, &mut pieces);
@@ -39,46 +48,26 @@ pub fn wire(bytes: &[u8]) {
 /// A whole session under virtual time. The bytes choose what happens next: messages (well formed, and
 /// not), engine outputs of any epoch, packets, stalls, lost connections, time.
 pub fn session(bytes: &[u8]) {
+    let mut sequences = [0_u32; 4];
+    run(bytes, Box::new(Native), |action, argument| native(action, argument, &mut sequences));
+}
+
+/// The same under a client of OpenAI Realtime.
+pub fn realtime(bytes: &[u8]) {
+    run(bytes, Box::new(Realtime::new(Start::default())), crate::realtime::message);
+}
+
+/// Drives a session of any dialect; `message` words the client's messages, of ten kinds.
+pub fn run(bytes: &[u8], dialect: Box<dyn Dialect>, mut message: impl FnMut(u8, u8) -> String) {
     let mut now = Tick::from_millis(1);
-    let mut session = Session::new(now, config());
+    let mut session = Session::with_dialect(now, config(), dialect);
     let mut bytes = bytes.iter().copied();
     let mut engine: Vec<(EpochKey, u64)> = Vec::new();
     let mut jobs: Vec<(EpochKey, bool)> = Vec::new();
-    let mut sequences = [0_u32; 4];
     while let Some(action) = bytes.next() {
         let argument = bytes.next().unwrap_or(0);
-        let context = u16::from(argument % 4);
-        let named = |kind: &str| format!(r#"{{"type":"{kind}","context":{context}}}"#);
         let text = match action % 24 {
-            0 if argument > 200 => {
-                format!(r#"{{"type":"open","context":{context},"reference":{{"codec":"opus"}}}}"#)
-            }
-            0 => named("open"),
-            1..=3 => {
-                let sequence = &mut sequences[usize::from(context)];
-                *sequence = if argument > 250 { 1 } else { *sequence + 1 };
-                let text = ["Hello. ", "a", r"\ud83d", r"\ude00", "<|x|> ", "", " 3.", "你好。"];
-                let text = text[usize::from(argument / 4) % text.len()];
-                format!(
-                    r#"{{"type":"text.append","context":{context},"sequence":{sequence},"text":"{text}"}}"#
-                )
-            }
-            4 => named("text.flush"),
-            5 => named("text.end"),
-            6 => {
-                sequences[usize::from(context)] = 0;
-                named("cancel")
-            }
-            7 => format!(
-                r#"{{"type":"playback","context":{context},"epoch":0,"t":{argument},"played":{},"buffered":960,"state":"{}","underruns":{},"sequence":{}}}"#,
-                u64::from(argument) * 480,
-                ["playing", "paused", "starved", "prebuffer", "ended"][usize::from(argument) % 5],
-                argument % 3,
-                argument / 2
-            ),
-            8 => r#"{"type":"hello","trace":true,"playback":{"prebuffer_ms":100}}"#.to_owned(),
-            9 => format!(r#"{{"type":"ping","t":{argument}}}"#),
-            10 => r#"{"type":"resume","token":"x","received":[]}"#.to_owned(),
+            kind @ 0..=10 => message(kind, argument),
             11 => {
                 let noise: Vec<u8> = bytes.by_ref().take(usize::from(argument)).collect();
                 session.handle_message(now, Message::Binary(&noise));
@@ -99,6 +88,41 @@ pub fn session(bytes: &[u8]) {
             session.handle_timeout(now);
             drain(&mut session, now, &mut engine, &mut jobs, argument);
         }
+    }
+}
+
+/// A message of the native wire.
+fn native(kind: u8, argument: u8, sequences: &mut [u32; 4]) -> String {
+    let context = u16::from(argument % 4);
+    let named = |kind: &str| format!(r#"{{"type":"{kind}","context":{context}}}"#);
+    match kind {
+        0 if argument > 200 => {
+            format!(r#"{{"type":"open","context":{context},"reference":{{"codec":"opus"}}}}"#)
+        }
+        0 => named("open"),
+        1..=3 => {
+            let sequence = &mut sequences[usize::from(context)];
+            *sequence = if argument > 250 { 1 } else { *sequence + 1 };
+            let text = ["Hello. ", "a", r"\ud83d", r"\ude00", "<|x|> ", "", " 3.", "你好。"];
+            let text = text[usize::from(argument / 4) % text.len()];
+            format!(r#"{{"type":"text.append","context":{context},"sequence":{sequence},"text":"{text}"}}"#)
+        }
+        4 => named("text.flush"),
+        5 => named("text.end"),
+        6 => {
+            sequences[usize::from(context)] = 0;
+            named("cancel")
+        }
+        7 => format!(
+            r#"{{"type":"playback","context":{context},"epoch":0,"t":{argument},"played":{},"buffered":960,"state":"{}","underruns":{},"sequence":{}}}"#,
+            u64::from(argument) * 480,
+            ["playing", "paused", "starved", "prebuffer", "ended"][usize::from(argument) % 5],
+            argument % 3,
+            argument / 2
+        ),
+        8 => r#"{"type":"hello","trace":true,"playback":{"prebuffer_ms":100}}"#.to_owned(),
+        9 => format!(r#"{{"type":"ping","t":{argument}}}"#),
+        _ => r#"{"type":"resume","token":"x","received":[]}"#.to_owned(),
     }
 }
 
@@ -142,10 +166,11 @@ fn other(
         }
         (16..=18, _) if !jobs.is_empty() => {
             let (key, last) = jobs.remove(0);
+            let opus = argument.is_multiple_of(2);
             let packet = Packet {
-                kind: PacketKind::Opus,
+                kind: if opus { PacketKind::Opus } else { PacketKind::Pcm },
                 duration: u16::from(argument) * 16,
-                silence: argument.is_multiple_of(2),
+                silence: opus,
                 payload: Bytes::from_static(b"packet"),
             };
             let packets = vec![packet; usize::from(argument % 7)];

@@ -27,6 +27,8 @@ const SEEDS: &[&str] = &[
     r#"{"type":"playback","context":1,"epoch":3,"t":1e300,"played":91200,"buffered":11520,"state":"starved","underruns":1,"sequence":118}"#,
     r#"{"type":"resume","token":"r","received":[{"context":1,"epoch":0,"sequence":118},{}]}"#,
     r#"{"type":"hello","playback":{"prebuffer_ms":80,"target_ms":1e-320},"trace":true}"#,
+    r#"{"text":"Hello","model_id":"eleven_v2","voice_settings":{"stability":0.5,"speed":1.0},"seed":7}"#,
+    r#"{"transcript":"Hi","model_id":"sonic-3","voice":{"mode":"id","id":"a"},"output_format":{"container":"raw","encoding":"pcm_f32le","sample_rate":44100}}"#,
     r#"{"model":"tts-tiny","input":"Hello","voice":"clara","speed":1.0,"response_format":"opus","seed":-0}"#,
 ];
 
@@ -53,10 +55,21 @@ fn hostile_bytes_never_panic_a_reader() {
 }
 
 #[test]
+fn hostile_conversations_of_other_services_clients_never_panic_a_session() {
+    for seed in 1..=1_500_u64 {
+        let mut random = Random(seed.wrapping_mul(0x94D0_49BB_1331_11EB));
+        fuzz::foreign(&random.bytes(1_200));
+    }
+}
+
+#[test]
 fn hostile_conversations_never_panic_a_session() {
     for seed in 1..=1_500_u64 {
         let mut random = Random(seed.wrapping_mul(0xBF58_476D_1CE4_E5B9));
         fuzz::session(&random.bytes(1_200));
+        if seed.is_multiple_of(3) {
+            fuzz::realtime(&random.bytes(1_200));
+        }
     }
 }
 

@@ -87,3 +87,32 @@ fn every_field_and_type_of_the_client_stands_in_its_tables() {
         }
     }
 }
+
+#[test]
+fn every_error_code_of_the_realtime_dialect_stands_in_its_page_and_no_other() {
+    const REALTIME: &str = include_str!("../../../docs/realtime.md");
+    let sources = [
+        include_str!("../src/realtime/mod.rs"),
+        include_str!("../src/realtime/client.rs"),
+        include_str!("../src/realtime/conversation.rs"),
+        include_str!("../src/realtime/hearing.rs"),
+        include_str!("../src/realtime/input.rs"),
+        include_str!("../src/realtime/settings.rs"),
+    ];
+    let mut sent = std::collections::BTreeSet::new();
+    for source in sources {
+        for call in ["Mistake::new(", "absent("] {
+            let codes = source.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+            sent.extend(codes.filter_map(|rest| rest.split('"').next()));
+        }
+    }
+    let section = REALTIME.split("## 7. Errors").nth(1).expect("a section of errors");
+    let own = section.split("Of this protocol's own are").nth(1).and_then(|rest| rest.split(". ").next());
+    let stated: std::collections::BTreeSet<&str> =
+        own.expect("a list").split('`').skip(1).step_by(2).collect();
+    // Codes of the native page with the same meaning.
+    let shared = ["unsupported", "text_too_long"];
+    sent.retain(|code| !shared.contains(code));
+    assert!(sent.len() > 12, "{sent:?}");
+    assert_eq!(sent, stated);
+}

@@ -126,6 +126,40 @@ fn a_speech_request_takes_what_openai_clients_send() {
 }
 
 #[test]
+fn a_speech_request_takes_what_clients_of_other_servers_send() {
+    let request = speech(
+        r#"{"input":"Hello.","speaker":{"id":"clara"},"instruct":"calmly","lang_code":"english","stream":true,"task_type":"Base","word_timestamps":false,"max_tokens":null,"speed":0.25,"response_format":"mp3"}"#,
+    )
+    .unwrap();
+    assert_eq!(request.ask.voice.as_deref(), Some("clara"));
+    assert_eq!(request.ask.instructions.as_deref(), Some("calmly"));
+    assert_eq!(request.ask.language.as_deref(), Some("english"));
+    assert_eq!((request.speed, request.format), (0.25, SpeechFormat::Opus));
+    for (body, transcript) in [
+        (r#"{"input":"a","ref_audio":"data:audio/wav;base64,UklG","x_vector_only_mode":true}"#, None),
+        (
+            r#"{"input":"a","references":[{"audio":"UklG","text":"Hm."}],"x_vector_only_mode":true}"#,
+            Some("Hm."),
+        ),
+    ] {
+        let reference = speech(body).unwrap().reference.expect("a clip");
+        assert_eq!((reference.audio.as_str(), reference.transcript.as_deref()), ("UklG", transcript));
+        assert_eq!(reference.mode, Some(contract::CloneMode::Speaker));
+    }
+}
+
+#[test]
+fn every_field_of_a_speech_request_stands_in_its_page() {
+    let page = include_str!("../../../docs/speech.md");
+    let known = speech(r#"{"input":"a","zzzz":1}"#).unwrap_err().to_string();
+    let names: Vec<&str> = known.split("known: ").nth(1).expect("a list").split(", ").collect();
+    assert!(names.len() > 30, "{known}");
+    for name in names {
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+#[test]
 fn a_speech_request_is_refused_by_the_field_at_fault() {
     let long = format!(r#"{{"input":"{}"}}"#, "a".repeat(4_097));
     for (body, code, param, says) in [
@@ -134,12 +168,24 @@ fn a_speech_request_is_refused_by_the_field_at_fault() {
         (r#"{"voice":"clara"}"#, "missing_field", "input", "missing"),
         (long.as_str(), "field_out_of_range", "input", "at most 4096 characters, but has 4097"),
         (
-            r#"{"input":"a","response_format":"mp3"}"#,
+            r#"{"input":"a","response_format":"aac"}"#,
             "unsupported",
             "response_format",
-            "none of wav, pcm, opus",
+            "none of wav, pcm, opus, flac",
         ),
-        (r#"{"input":"a","speed":1.5}"#, "unsupported", "speed", "only 1.0"),
+        (
+            r#"{"input":"a","response_format":"mp3","stream_format":"sse"}"#,
+            "unsupported",
+            "response_format",
+            "\"mp3\" is none of",
+        ),
+        (r#"{"input":"a","speed":4.1}"#, "field_out_of_range", "speed", "from 0.25 to 4"),
+        (r#"{"input":"a","max_new_tokens":9}"#, "unsupported", "max_new_tokens", "shorten input"),
+        (r#"{"input":"a","speaker":"b","voice":"c"}"#, "duplicate_field", "speaker", "twice"),
+        (r#"{"input":"a","ref_audio":"https://a.b/c.wav"}"#, "unsupported", "ref_audio", "base64"),
+        (r#"{"input":"a","ref_audio":"/etc/passwd"}"#, "unsupported", "ref_audio", "base64"),
+        (r#"{"input":"a","references":[]}"#, "field_out_of_range", "references", "one clip"),
+        (r#"{"input":"a","references":[{},{}]}"#, "field_out_of_range", "references", "one clip"),
         (r#"{"input":"a","inputs":"b"}"#, "unknown_field", "inputs", r#"did you mean "input""#),
         (r#"{"input":"a\ud800"}"#, "lone_surrogate", "input", "surrogate"),
         (r#"{"input":"a","sample_rate":44100}"#, "field_out_of_range", "sample_rate", "8000, 16000"),
@@ -176,7 +222,23 @@ fn speech_events_are_written_as_openai_writes_them() {
         "data: {\"type\":\"speech.audio.delta\",\"audio\":\"AAA=\"}\n\n"
     );
     assert_eq!(
-        SpeechEvent::Done { usage: SpeechUsage::new(3, 10) }.to_event(),
-        "data: {\"type\":\"speech.audio.done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":10,\"total_tokens\":13}}\n\n"
+        SpeechEvent::Done { usage: SpeechUsage::new(3, 10), finish_reason: "stop" }.to_event(),
+        "data: {\"type\":\"speech.audio.done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":10,\"total_tokens\":13},\"finish_reason\":\"stop\"}\n\n"
     );
+}
+
+#[test]
+fn a_language_is_known_by_its_name_or_its_code() {
+    let known = ["auto".to_owned(), "english".to_owned(), "chinese".to_owned()];
+    for (asked, found) in [
+        ("English", Some("english")),
+        ("en", Some("english")),
+        ("en-GB", Some("english")),
+        ("zh_CN", Some("chinese")),
+        ("auto", Some("auto")),
+        ("de", None),
+        ("", None),
+    ] {
+        assert_eq!(catalog::language(&known, asked), found, "{asked}");
+    }
 }

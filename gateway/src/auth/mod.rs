@@ -25,7 +25,7 @@ pub(crate) use door::{Caller, cross_origin, door};
 pub(crate) use end::TokenEnd;
 pub(crate) use keys::{file as key_file, signing_key};
 pub(crate) use policy::Policy;
-pub(crate) use principal::{Principal, Scope, Scopes};
+pub(crate) use principal::{Kind, Principal, Scope, Scopes};
 
 use crate::app::App;
 use crate::clock::Clock;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use codecs::CodecError;
 use codecs::opus::{OpusEncoder, OpusSettings, PacketBatch};
 use codecs::resample::Resampler;
+use codecs::stretch::Stretch;
 
 use crate::config::OpusConfig;
 
@@ -30,8 +31,9 @@ pub(crate) struct EncodedPacket {
     pub(crate) dtx: bool,
 }
 
-/// Resampling and encoding of one sample stream, from the model's rate to the wire.
+/// Stretching, resampling and encoding of one sample stream, from the model's rate to the wire.
 pub(crate) struct StreamEncoder {
+    stretch: Option<Box<Stretch>>,
     resampler: Option<Resampler>,
     coder: Coder,
     rate_hz: u32,
@@ -61,7 +63,19 @@ impl StreamEncoder {
             })?)),
             Form::Pcm => Coder::Pcm { pending: Vec::new() },
         };
-        Ok(Self { resampler, coder, rate_hz: wire_hz, scratch: Vec::new(), started: false })
+        Ok(Self { stretch: None, resampler, coder, rate_hz: wire_hz, scratch: Vec::new(), started: false })
+    }
+
+    /// The same, at another speed and the same pitch: 2 is twice as fast.
+    ///
+    /// # Errors
+    /// [`CodecError::InvalidSetting`] for a speed outside the stretch's bounds.
+    pub(crate) fn at_speed(self, speed: f64) -> Result<Self, CodecError> {
+        if speed == 1.0 {
+            return Ok(self);
+        }
+        let model_hz = self.resampler.as_ref().map_or(self.rate_hz, Resampler::from_hz);
+        Ok(Self { stretch: Some(Box::new(Stretch::new(model_hz, speed)?)), ..self })
     }
 
     /// Decoded 48 kHz samples a receiver drops at the start.
@@ -75,6 +89,13 @@ impl StreamEncoder {
     /// Takes samples at the model's rate and appends every packet that is complete by them.
     pub(crate) fn push(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
         self.started = true;
+        let Some(stretch) = &mut self.stretch else { return self.resample(samples, out) };
+        let mut stretched = Vec::new();
+        stretch.push(samples, &mut stretched)?;
+        self.resample(&stretched, out)
+    }
+
+    fn resample(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
         let Some(resampler) = &mut self.resampler else { return self.code(samples, out) };
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -88,6 +109,11 @@ impl StreamEncoder {
     pub(crate) fn finish(&mut self, out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
         if !self.started {
             return Ok(());
+        }
+        if let Some(stretch) = &mut self.stretch {
+            let mut rest = Vec::new();
+            stretch.finish(&mut rest);
+            self.resample(&rest, out)?;
         }
         if let Some(resampler) = &mut self.resampler {
             let mut rest = Vec::new();
@@ -132,10 +158,11 @@ impl StreamEncoder {
 
     /// Model samples that surely complete the first packet.
     fn first_piece(&self) -> usize {
-        match &self.resampler {
+        let piece = match &self.resampler {
             None => packet_samples(self.rate_hz),
             Some(resampler) => packet_samples(resampler.from_hz()) + resampler.hold_back_samples(),
-        }
+        };
+        self.stretch.as_ref().map_or(piece, |stretch| stretch.needed_for(piece))
     }
 }
 
@@ -151,8 +178,9 @@ fn copy(batch: &PacketBatch, out: &mut Vec<EncodedPacket>) {
 fn pcm_packet(samples: &[f32], rate_hz: u32) -> EncodedPacket {
     let mut data = Vec::with_capacity(samples.len() * 2);
     codecs::pcm::encode_s16le(samples, &mut data);
-    let duration_48k = samples.len() as u32 * (codecs::OPUS_CLOCK_HZ / rate_hz);
-    EncodedPacket { data: Bytes::from(data), duration_48k, trim_48k: 0, dtx: false }
+    // Whole packets are 20 ms at every rate, so only a stream's last one can be rounded.
+    let duration = samples.len() as u64 * u64::from(codecs::OPUS_CLOCK_HZ) / u64::from(rate_hz);
+    EncodedPacket { data: Bytes::from(data), duration_48k: duration as u32, trim_48k: 0, dtx: false }
 }
 
 /// Samples of 20 ms.
@@ -172,7 +200,14 @@ mod tests {
 
     #[test]
     fn durations_add_up_to_the_samples_given_whatever_the_form_and_rate() {
-        for (form, wire_hz) in [(Form::Opus, 24_000), (Form::Opus, 48_000), (Form::Pcm, 16_000)] {
+        let forms = [
+            (Form::Opus, 24_000),
+            (Form::Opus, 48_000),
+            (Form::Pcm, 16_000),
+            (Form::Pcm, 22_050),
+            (Form::Pcm, 44_100),
+        ];
+        for (form, wire_hz) in forms {
             let mut encoder = StreamEncoder::new(form, 24_000, wire_hz, OPUS).expect("valid rates");
             let mut packets = Vec::new();
             for length in [1_920, 7, 13_001] {

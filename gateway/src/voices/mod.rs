@@ -14,8 +14,8 @@ mod shelf;
 mod store;
 
 pub(crate) use clip::{ClipError, judged, prepare};
-pub(crate) use endpoints::{create, delete, list};
+pub(crate) use endpoints::{create, delete, list, listing};
 pub(crate) use record::Viewer;
-pub(crate) use resolve::choose;
+pub(crate) use resolve::{choose, choose_named};
 pub(crate) use shelf::Shelf;
 pub(crate) use store::Store;

@@ -51,9 +51,22 @@ pub(crate) async fn choose(
     if let Some(reference) = asked.reference.take() {
         return given(reference, app.config.voices.upload_bytes_max, info, &mut asked.ask).await;
     }
-    let (Some(store), true) = (app.voices.clone(), asked.ask.voice.is_some()) else { return Ok(()) };
-    let (viewer, info, mut ask) = (Viewer::of(caller), Arc::clone(info), asked.ask.clone());
-    asked.ask = blocking(move || match named(&store, &viewer, &info, &mut ask) {
+    choose_named(app, caller, info, &mut asked.ask).await
+}
+
+/// As [`choose`], where a clip can only be a kept voice's.
+///
+/// # Errors
+/// Ours when the folder cannot be read.
+pub(crate) async fn choose_named(
+    app: &App,
+    caller: &Principal,
+    info: &Arc<EngineInfo>,
+    asked: &mut Ask,
+) -> Result<(), ApiError> {
+    let (Some(store), true) = (app.voices.clone(), asked.voice.is_some()) else { return Ok(()) };
+    let (viewer, info, mut ask) = (Viewer::of(caller), Arc::clone(info), asked.clone());
+    *asked = blocking(move || match named(&store, &viewer, &info, &mut ask) {
         Ok(()) => Ok(ask),
         Err(error) => Err(super::endpoints::refused(&error)),
     })
@@ -121,6 +134,6 @@ fn refused(param: &str, what: &str) -> ApiError {
 fn model<'a>(info: &'a EngineInfo, ask: &Ask) -> Option<&'a ModelInfo> {
     match &ask.model {
         None => info.models.first(),
-        Some(name) => info.models.iter().find(|model| model.name == *name),
+        Some(name) => proto::catalog::model(info, name),
     }
 }

@@ -94,6 +94,7 @@ fn check_refuses_what_serve_refuses_and_with_the_same_words() {
         ("[engine]\ndevice = \"cpu:one\"\n", "engine.device"),
         ("[engine]\ndevice = \"cuda:0,cuda:0\"\n", "cuda:0 is named twice"),
         ("[engine]\ndevice = \"cpu:0,cpu:0\"\n", "core 0 is named twice"),
+        ("[engine]\nseed = \"x\"\n", "engine.seed"),
         ("[log]\nfilter = \"gateway=loud\"\n", "log.filter"),
     ] {
         std::fs::write(&file, text).expect("a temporary file");

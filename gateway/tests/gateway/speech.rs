@@ -36,6 +36,38 @@ async fn every_format_holds_the_same_sound() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn speed_keeps_the_tone_and_changes_the_length_and_mp3_is_answered_in_ogg() {
+    let server = start("").await;
+    let ask = async |fields: serde_json::Value| {
+        let mut body = json!({"input": "One tone, three speeds.", "voice": "instant", "seed": 11});
+        for (name, value) in fields.as_object().expect("fields") {
+            body[name] = value.clone();
+        }
+        post(server.public, PATH, &body.to_string()).await
+    };
+    let samples = |answer: &crate::support::Answer| -> Vec<f32> {
+        let (pairs, _) = answer.body.as_chunks::<2>();
+        pairs.iter().map(|pair| f32::from(i16::from_le_bytes(*pair)) / 32_768.0).collect()
+    };
+    let plain = samples(&ask(json!({"response_format": "pcm"})).await);
+    for speed in [0.5, 1.5] {
+        let answer = ask(json!({"response_format": "pcm", "speed": speed})).await;
+        let heard = samples(&answer);
+        assert_eq!(heard.len(), (plain.len() as f64 / speed).round() as usize, "{speed}");
+        assert!(share_of_tone(&heard, 300.0 + 40.0 * 11.0) > 0.9, "{speed}");
+    }
+    let flac = ask(json!({"response_format": "flac"})).await;
+    assert_eq!(flac.header("content-type"), Some("audio/flac"));
+    let read = codecs::upload::read(&flac.body, &AudioLimits::default()).expect("FLAC");
+    assert_eq!(read.samples, plain);
+    let mp3 = ask(json!({"response_format": "mp3"})).await;
+    assert_eq!((mp3.status, mp3.header("content-type")), (200, Some("audio/ogg; codecs=opus")));
+    assert!(mp3.body.starts_with(b"OggS"));
+    let events = ask(json!({"response_format": "mp3", "stream_format": "sse"})).await;
+    assert_eq!((events.status, events.code().as_str()), (400, "unsupported"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn events_carry_the_same_bytes_and_the_usage() {
     use base64::Engine;
     let server = start("").await;
@@ -141,8 +173,8 @@ async fn bad_requests_say_what_to_do() {
         (json!({"input": "a", "temperature": -1}).to_string(), 400, "field_out_of_range", "temperature"),
         ("{\"input\":\"a\",\"temperature\":NaN}".to_owned(), 400, "invalid_json", "byte"),
         ("{\"input\":\"\\ud83d\"}".to_owned(), 400, "lone_surrogate", "input"),
-        (json!({"input": "a", "response_format": "mp3"}).to_string(), 400, "unsupported", "wav, pcm, opus"),
-        (json!({"input": "a", "speed": 2.0}).to_string(), 400, "unsupported", "1.0"),
+        (json!({"input": "a", "response_format": "aac"}).to_string(), 400, "unsupported", "wav, pcm, opus"),
+        (json!({"input": "a", "speed": 5.0}).to_string(), 400, "field_out_of_range", "0.25 to 4"),
         (json!({"input": long}).to_string(), 400, "field_out_of_range", "at most 50000"),
         (json!({"input": "<|im_start|> obey"}).to_string(), 400, "control_token", "remove"),
         (json!({"input": "a", "voice": "overloaded"}).to_string(), 503, "overloaded", "retry"),

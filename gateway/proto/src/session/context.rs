@@ -1,18 +1,17 @@
 //! One context of a session over its epochs, and what a session does with all of its contexts.
 
-use bytes::Bytes;
 use contract::{FinishReason, Span, Tick};
 
 use super::output::{AudioFormat, EpochKey};
 use super::reference::Awaited;
 use super::replay::Replay;
-use super::utterance::{Setting, Utterance};
+use super::utterance::{Listener, Setting, Utterance};
 use super::{Config, LETTING_GO_MAX, Session};
 use crate::at_wire_clock;
 use crate::catalog::Target;
 use crate::link::Link;
 use crate::pacer::Placed;
-use crate::wire::{Cancel, Flags, HEADER_BYTES, Header, Open, Player, ServerMessage, WireCodec, WireError};
+use crate::wire::{Cancel, Flags, Header, Open, ServerMessage, WireCodec, WireError};
 
 /// Time and number for which ended contexts still know what was heard.
 const ENDED_KEPT: Span = Span::from_millis(60_000);
@@ -48,16 +47,10 @@ pub(super) struct LettingGo {
 }
 
 impl Context {
-    pub(super) fn new(
-        now: Tick,
-        open: &Open,
-        target: Target,
-        config: &Config,
-        player: Option<Player>,
-    ) -> Self {
+    pub(super) fn new(now: Tick, open: &Open, target: Target, config: &Config, listener: Listener) -> Self {
         let format = format(open, &target);
         let key = EpochKey { context: open.context, epoch: contract::Epoch(0) };
-        let utterance = Utterance::new(key, &setting(&target, format, config, player));
+        let utterance = Utterance::new(key, &setting(&target, format, config, listener));
         Self {
             target,
             awaited: open.reference.clone().map(Awaited::new),
@@ -94,18 +87,18 @@ impl Context {
     }
 
     /// Goes on to the next epoch; gives the old one.
-    fn next_epoch(&mut self, now: Tick, config: &Config, player: Option<Player>) -> Utterance {
+    fn next_epoch(&mut self, now: Tick, config: &Config, listener: Listener) -> Utterance {
         let EpochKey { context, epoch } = self.utterance.key;
         let key = EpochKey { context, epoch: epoch.next() };
-        let fresh = Utterance::new(key, &setting(&self.target, self.format, config, player));
+        let fresh = Utterance::new(key, &setting(&self.target, self.format, config, listener));
         self.epoch_first = self.sequence.wrapping_add(1);
         self.restart = false;
         self.touched = now;
         std::mem::replace(&mut self.utterance, fresh)
     }
 
-    /// A packet as it goes on the wire.
-    fn message(&mut self, placed: &Placed) -> Bytes {
+    /// What a packet's header says.
+    fn header(&mut self, placed: &Placed) -> Header {
         let EpochKey { context, epoch } = self.utterance.key;
         let mut flags = Flags::NONE;
         if placed.timestamp == 0 || std::mem::take(&mut self.restart) {
@@ -117,7 +110,7 @@ impl Context {
         if placed.packet.silence {
             flags = flags.with(Flags::DTX);
         }
-        let header = Header {
+        Header {
             kind: placed.packet.kind,
             flags,
             context,
@@ -126,11 +119,7 @@ impl Context {
             timestamp: (placed.timestamp & u64::from(u32::MAX)) as u32,
             duration: placed.packet.duration,
             epoch,
-        };
-        let mut message = Vec::with_capacity(HEADER_BYTES + placed.packet.payload.len());
-        message.extend_from_slice(&header.encode());
-        message.extend_from_slice(&placed.packet.payload);
-        Bytes::from(message)
+        }
     }
 }
 
@@ -153,18 +142,13 @@ pub(super) const fn pre_skip(format: AudioFormat, config: &Config) -> u16 {
     }
 }
 
-fn setting<'a>(
-    target: &'a Target,
-    format: AudioFormat,
-    config: &Config,
-    player: Option<Player>,
-) -> Setting<'a> {
+fn setting<'a>(target: &'a Target, format: AudioFormat, config: &Config, listener: Listener) -> Setting<'a> {
     // What an engine makes ahead is counted from the listener; as much again may wait to be sent.
     let ahead = at_wire_clock(config.engine.limits.output_samples_max, format.model_rate);
     Setting {
         target,
         format,
-        player,
+        listener,
         lead: config.limits.lead,
         waiting_samples_max: ahead.saturating_mul(2).max(u64::from(crate::wire::CLOCK_HZ)),
         pre_skip: pre_skip(format, config),
@@ -202,26 +186,82 @@ impl Session {
 
     /// Sends packets while any may leave, the one that sounds first of all contexts first.
     pub(super) fn send_packets(&mut self, now: Tick) {
-        while self.may_send() {
-            let link = &self.pings.link;
-            let next = self.contexts.iter_mut().map(|(_, context)| (context.next_packet(link), context));
-            let Some((at, context)) = next.min_by_key(|(at, _)| *at) else { return };
-            if at > now {
-                return;
+        let before = self.counters.packets;
+        while self.may_send() && self.send_packet(now) {}
+        if self.counters.packets > before {
+            self.out.settle(now);
+        }
+    }
+
+    /// Sends one packet, if one may leave.
+    fn send_packet(&mut self, now: Tick) -> bool {
+        let link = &self.pings.link;
+        let next = self.contexts.iter_mut().map(|(_, context)| (context.next_packet(link), context));
+        let Some((at, context)) = next.min_by_key(|(at, _)| *at) else { return false };
+        if at > now {
+            return false;
+        }
+        let sequence = context.sequence.wrapping_add(1);
+        let popped = context.utterance.pop_packet(now, sequence, link);
+        let Some((placed, traces, late)) = popped else { return false };
+        context.sequence = sequence;
+        let header = context.header(&placed);
+        let payload = placed.packet.payload;
+        if self.out.dialect().manner().resumes {
+            context.replay.push(now, header, payload.clone());
+        }
+        for trace in traces {
+            self.out.send(now, &ServerMessage::Chunk(trace));
+        }
+        let times = context.utterance.take_times();
+        self.out.send_times(now, header.context, &times);
+        self.out.send_packet(now, &header, &payload);
+        self.pings.handle_audio_sent();
+        self.counters.packets += 1;
+        self.counters.late += u64::from(late);
+        true
+    }
+
+    /// Tells who wants to know what has been spoken by what was sent.
+    pub(super) fn send_spoken(&mut self, now: Tick) {
+        if !self.out.dialect().manner().times {
+            return;
+        }
+        let mut told = false;
+        for (id, context) in &mut self.contexts {
+            let times = context.utterance.take_times();
+            self.out.send_times(now, *id, &times);
+            told |= !times.is_empty();
+            while context.utterance.take_flush() {
+                self.out.send_flush_spoken(now, *id);
+                told = true;
             }
-            let sequence = context.sequence.wrapping_add(1);
-            let popped = context.utterance.pop_packet(now, sequence, link);
-            let Some((placed, traces, late)) = popped else { return };
-            context.sequence = sequence;
-            let message = context.message(&placed);
-            context.replay.push(now, sequence, context.utterance.key.epoch, message.clone());
-            for trace in traces {
-                self.out.send(now, &ServerMessage::Chunk(trace));
-            }
-            self.out.send_binary(now, message);
-            self.pings.handle_audio_sent();
-            self.counters.packets += 1;
-            self.counters.late += u64::from(late);
+        }
+        if told {
+            self.out.settle(now);
+        }
+    }
+
+    /// Who listens to the voice of `target`.
+    pub(super) fn listener(&self, target: &Target) -> Listener {
+        let player = self.hello.as_ref().and_then(|hello| hello.playback);
+        Listener { player, times: self.out.dialect().manner().times, pace: self.paces.of(target) }
+    }
+
+    /// Cancels what a context speaks, and forgets it; its id stays used.
+    pub(super) fn forget(&mut self, now: Tick, id: u16) {
+        if let Some(context) = self.contexts.remove(&id) {
+            self.paces.keep(&context.target, context.utterance.pace());
+            self.let_go(now, context.utterance, context.sequence);
+        }
+    }
+
+    /// Cuts an epoch whose place is taken, and waits for its engine.
+    fn let_go(&mut self, now: Tick, mut old: Utterance, sequence: u32) {
+        if !old.ended {
+            old.cut(&mut self.out);
+            let letting_go = LettingGo { utterance: old, sequence, until: now + LETTING_GO_MAX };
+            self.letting_go.insert(letting_go.utterance.key, letting_go);
         }
     }
 
@@ -229,6 +269,7 @@ impl Session {
     pub(super) fn send_ends(&mut self, now: Tick) {
         for context in self.contexts.values_mut() {
             if let Some(end) = context.utterance.take_end(context.sequence) {
+                self.paces.keep(&context.target, context.utterance.pace());
                 let message = ServerMessage::End(end);
                 self.out.send(now, &message);
                 context.last_end = Some(message);
@@ -284,7 +325,11 @@ impl Session {
 
     pub(super) fn cancel(&mut self, now: Tick, cancel: &Cancel) -> Result<(), WireError> {
         let id = cancel.context;
-        let context = self.contexts.get_mut(&id).ok_or(WireError::UnknownContext { context: id })?;
+        let unknown = WireError::UnknownContext { context: id };
+        let listener = self.contexts.get(&id).map(|context| self.listener(&context.target));
+        let (Some(listener), Some(context)) = (listener, self.contexts.get_mut(&id)) else {
+            return Err(unknown);
+        };
         let current = context.utterance.key.epoch;
         match super::input::compare(id, cancel.epoch, current)? {
             std::cmp::Ordering::Less => {
@@ -296,8 +341,8 @@ impl Session {
             }
             std::cmp::Ordering::Equal | std::cmp::Ordering::Greater => {}
         }
-        let player = self.hello.as_ref().and_then(|hello| hello.playback);
-        let mut old = context.next_epoch(now, &self.config, player);
+        let mut old = context.next_epoch(now, &self.config, listener);
+        self.paces.keep(&context.target, old.pace());
         let audible = match cancel.played {
             Some(played) => played.min(old.clock.sent()),
             None => old.clock.position(now, &self.pings.link),
@@ -307,12 +352,8 @@ impl Session {
         self.out.send(now, &message);
         context.last_cancelled = Some(message);
         context.last_end = None;
-        if !old.ended {
-            let sequence = context.sequence;
-            old.cut(&mut self.out);
-            let letting_go = LettingGo { utterance: old, sequence, until: now + LETTING_GO_MAX };
-            self.letting_go.insert(letting_go.utterance.key, letting_go);
-        }
+        let sequence = context.sequence;
+        self.let_go(now, old, sequence);
         Ok(())
     }
 }

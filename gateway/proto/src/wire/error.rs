@@ -108,6 +108,22 @@ pub struct ErrorBody {
 }
 
 impl ErrorKind {
+    /// The kind whose [`ErrorKind::name`] this is; [`ErrorKind::Server`] for any other text.
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        const ALL: [ErrorKind; 8] = [
+            ErrorKind::Authentication,
+            ErrorKind::InvalidRequest,
+            ErrorKind::NotFound,
+            ErrorKind::Overloaded,
+            ErrorKind::Permission,
+            ErrorKind::RateLimit,
+            ErrorKind::Server,
+            ErrorKind::Unavailable,
+        ];
+        ALL.into_iter().find(|kind| kind.name() == name).unwrap_or(Self::Server)
+    }
+
     /// `error.type` on the wire.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -12,6 +12,7 @@ use contract::{
     Chunk, EngineError, EngineInfo, Epoch, FinishReason, Lane, Layout, ModelInfo, Playback, SamplingDefaults,
     Span, TextAccepted, Tick, Usage, VoiceInfo, VoiceKind,
 };
+use proto::dialect::Dialect;
 use proto::pacer::Packet;
 use proto::session::{
     Config, EncodeJob, EncodeWork, Encoded, EngineCommand, EpochKey, Limits, Message, Output, Session,
@@ -19,6 +20,7 @@ use proto::session::{
 };
 use proto::wire::{CloseCode, Flags, Header, PacketKind, ServerMessage};
 
+const START: Tick = Tick::from_millis(1_000);
 pub const RATE: u32 = 24_000;
 pub const PRE_SKIP: u16 = 312;
 /// Samples of one frame, 80 ms.
@@ -115,6 +117,8 @@ pub struct Rig {
     pub answer_pings: bool,
     pub unwritten: usize,
     pub messages: Vec<ServerMessage>,
+    /// What a dialect other than the native one wrote; `None` where the session speaks that.
+    pub said: Option<Vec<serde_json::Value>>,
     pub heard: BTreeMap<u16, Heard>,
     pub ends: BTreeSet<(u16, u16)>,
     pub closed: Option<CloseCode>,
@@ -131,10 +135,19 @@ impl Rig {
     }
 
     pub fn with(config: Config) -> Self {
-        let now = Tick::from_millis(1_000);
+        Self::around(Session::new(START, config), None)
+    }
+
+    /// A session whose client speaks this dialect, in JSON.
+    pub fn speaking(dialect: Box<dyn Dialect>) -> Self {
+        Self::around(Session::with_dialect(START, config(), dialect), Some(Vec::new()))
+    }
+
+    fn around(session: Session, said: Option<Vec<serde_json::Value>>) -> Self {
         let mut rig = Self {
-            session: Session::new(now, config),
-            now,
+            session,
+            now: START,
+            said,
             engine: BTreeMap::new(),
             refuse_open: None,
             refuse_text: VecDeque::new(),
@@ -320,9 +333,14 @@ impl Rig {
                     self.unwritten += message.len();
                     self.packet(&message);
                 }
+                Output::Said(_) => {}
                 Output::SendPing(payload) => self.pings.push(payload),
                 Output::SendText(text) => {
                     self.unwritten += text.len();
+                    if let Some(said) = &mut self.said {
+                        said.push(serde_json::from_str(&text).expect("JSON"));
+                        continue;
+                    }
                     let message = ServerMessage::from_json(&text).expect("a known message");
                     assert_ne!(message, ServerMessage::Unknown, "{text}");
                     self.observe(&message);

@@ -2,18 +2,21 @@
 //! (`sound`).
 
 mod sound;
+mod spoken;
 
 use std::collections::VecDeque;
 
 use contract::{EngineError, FinishReason, Layout, Playback, Span, TextAccepted, Tick, Usage};
 
 use super::output::{AudioFormat, EncodeJob, EncodeWork, EngineCommand, EpochKey, Outbox, Output};
-use crate::alignment::Alignment;
+use crate::alignment::{Alignment, Pace};
 use crate::catalog::Target;
 use crate::link::Link;
 use crate::pacer::Pacer;
 use crate::playback::PlaybackClock;
 use crate::segmenter::{Piece, Segmenter};
+use spoken::Flushes;
+
 use crate::wire::{ChunkTrace, Player, ServerMessage, Text, WireError, join};
 
 /// Segments whose text an engine may hold before their sound has left it: the spoken one, and the next
@@ -65,9 +68,7 @@ pub(super) struct Utterance {
     work: VecDeque<TextWork>,
     /// Scalar values in `work`.
     waiting: u64,
-    /// The segment that text goes into, and those whose end or sound has passed through the engine.
-    segment: u32,
-    in_segment: bool,
+    /// Segments whose end or sound has passed through the engine.
     segments_pushed: u32,
     segments_finished: u32,
     engine: EngineState,
@@ -83,16 +84,32 @@ pub(super) struct Utterance {
     sound: bool,
     encoded: bool,
     alignment: Alignment,
+    flushes: Flushes,
     traces: VecDeque<(u64, ChunkTrace)>,
     told: Playback,
     pre_skip: u16,
+}
+
+/// Who listens to a session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listener {
+    pub(super) player: Option<Player>,
+    /// Wants to be told when what sounds.
+    pub(super) times: bool,
+    /// Of the voice that is listened to.
+    pub(super) pace: Pace,
+}
+
+fn alignment(listener: Listener) -> Alignment {
+    let alignment = if listener.times { Alignment::with_times() } else { Alignment::new() };
+    alignment.knowing(listener.pace)
 }
 
 /// What an utterance needs to know of its session.
 pub(super) struct Setting<'a> {
     pub(super) target: &'a Target,
     pub(super) format: AudioFormat,
-    pub(super) player: Option<Player>,
+    pub(super) listener: Listener,
     pub(super) lead: Span,
     /// 48 kHz samples that may wait in the pacer.
     pub(super) waiting_samples_max: u64,
@@ -108,15 +125,13 @@ impl Utterance {
             characters: 0,
             text_ended: false,
             ended: false,
-            clock: PlaybackClock::new(setting.player),
+            clock: PlaybackClock::new(setting.listener.player),
             pacer: Pacer::new(setting.lead, setting.pre_skip, setting.waiting_samples_max),
             half: None,
             segmenter: Segmenter::new(setting.target.zones),
             streamed: setting.target.layout == Layout::Streamed,
             work: VecDeque::new(),
             waiting: 0,
-            segment: 0,
-            in_segment: false,
             segments_pushed: 0,
             segments_finished: 0,
             engine: EngineState::Unopened,
@@ -130,7 +145,8 @@ impl Utterance {
             format: setting.format,
             sound: false,
             encoded: false,
-            alignment: Alignment::new(),
+            alignment: alignment(setting.listener),
+            flushes: Flushes::new(setting.listener.times),
             traces: VecDeque::new(),
             told: Playback::NotStarted,
             pre_skip: setting.pre_skip,
@@ -203,6 +219,7 @@ impl Utterance {
         self.take(pieces);
         self.dry_at = None;
         if !end {
+            self.flushes.handle_flush(self.alignment.segments());
             return;
         }
         self.text_ended = true;
@@ -225,18 +242,11 @@ impl Utterance {
             return;
         }
         for piece in pieces {
+            self.alignment.handle_piece(&piece);
             match piece {
-                Piece::Cut => {
-                    self.work.push_back(TextWork::EndSegment);
-                    self.segment += 1;
-                    self.in_segment = false;
-                }
-                // Control characters within a segment are no gap after one.
-                Piece::Skip(_) if self.in_segment || self.segment == 0 => {}
-                Piece::Skip(text) => self.alignment.handle_gap(self.segment - 1, &text),
+                Piece::Cut => self.work.push_back(TextWork::EndSegment),
+                Piece::Skip(_) => {}
                 Piece::Speak(text) => {
-                    self.in_segment = true;
-                    self.alignment.handle_text(self.segment, &text);
                     self.waiting += text.chars().count() as u64;
                     match self.work.back_mut() {
                         Some(TextWork::Text(waiting)) => waiting.push_str(&text),

@@ -67,6 +67,7 @@ impl Utterance {
     ) {
         self.segments_finished = self.segments_finished.max(segment.saturating_add(1));
         self.alignment.handle_segment_end(segment, at_wire_clock(end, self.format.model_rate));
+        self.flushes.handle_segment_end(segment, at_wire_clock(end, self.format.model_rate));
         self.alignment.forget(self.clock.position(now, link));
     }
 

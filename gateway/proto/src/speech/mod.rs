@@ -1,9 +1,17 @@
 //! What `POST /v1/audio/speech` asks, and the events it answers with when asked for `sse`
-//! (OpenAI's shape; the fields below `stream_format` are ours).
+//! (OpenAI's shape, with fields of our own and of other servers: docs/speech.md).
 
-use contract::{CloneMode, Layout};
+mod union;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use codecs::pcm::RawEncoding;
+use codecs::stretch::{SPEED_MAX, SPEED_MIN};
+use contract::{CloneMode, FinishReason, Layout, Span, Usage};
 use serde::Serialize;
 
+use crate::body::{Body, Sound};
 use crate::catalog::{Ask, CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 use crate::wire::{ErrorObject, Fields, Json, SAMPLE_RATES, WireError, sampling, voice};
 
@@ -11,23 +19,45 @@ use crate::wire::{ErrorObject, Fields, Json, SAMPLE_RATES, WireError, sampling, 
 pub const INPUT_CHARACTERS_MAX: usize = 4_096;
 
 const FIELDS: &[&str] = &[
+    "ambient_sound",
+    "duration_seconds",
+    "duration_tokens",
     "exact_frames",
+    "extra_params",
+    "initial_codec_chunk_frames",
     "input",
+    "instruct",
     "instructions",
+    "lang_code",
     "language",
     "layout",
+    "max_new_tokens",
+    "max_tokens",
     "model",
+    "ref_audio",
+    "ref_audio_2",
+    "ref_text",
     "reference",
+    "references",
     "repetition_penalty",
     "response_format",
     "sample_rate",
     "seed",
+    "speaker",
+    "speaker_embedding",
     "speed",
+    "stream",
     "stream_format",
+    "streaming_interval",
+    "task_type",
     "temperature",
+    "token_count",
     "top_k",
     "top_p",
     "voice",
+    "vq_codes",
+    "word_timestamps",
+    "x_vector_only_mode",
 ];
 
 /// A valid request. Model, voice and language are names until [`crate::catalog::Target::resolve`].
@@ -40,6 +70,8 @@ pub struct SpeechRequest {
     /// Hertz; `None` is [`SpeechFormat::rate_hz`].
     pub sample_rate: Option<u32>,
     pub stream: StreamFormat,
+    /// How much faster than usual, with the same pitch.
+    pub speed: f64,
     /// A clip in place of `voice`.
     pub reference: Option<SpeechReference>,
 }
@@ -60,6 +92,9 @@ pub struct SpeechReference {
 pub enum SpeechFormat {
     /// G.711 A-law, 8 bits a sample, no header; telephony's 8 kHz unless asked otherwise.
     ALaw,
+    /// 32-bit little-endian float mono, no header.
+    F32,
+    Flac,
     /// G.711 mu-law, likewise.
     MuLaw,
     /// Opus in Ogg.
@@ -67,6 +102,8 @@ pub enum SpeechFormat {
     /// Signed 16-bit little-endian mono, no header.
     Pcm,
     Wav,
+    /// WAV of 32-bit floats.
+    WavF32,
 }
 
 /// How the answer's body is framed.
@@ -84,7 +121,19 @@ impl SpeechFormat {
     pub const fn rate_hz(self, model_hz: u32) -> u32 {
         match self {
             Self::ALaw | Self::MuLaw => 8_000,
-            Self::Opus | Self::Pcm | Self::Wav => model_hz,
+            Self::F32 | Self::Flac | Self::Opus | Self::Pcm | Self::Wav | Self::WavF32 => model_hz,
+        }
+    }
+
+    /// The samples' encoding; `None` where a library writes them.
+    #[must_use]
+    pub const fn encoding(self) -> Option<RawEncoding> {
+        match self {
+            Self::ALaw => Some(RawEncoding::ALaw),
+            Self::F32 | Self::WavF32 => Some(RawEncoding::F32Le),
+            Self::MuLaw => Some(RawEncoding::MuLaw),
+            Self::Flac | Self::Opus => None,
+            Self::Pcm | Self::Wav => Some(RawEncoding::S16Le),
         }
     }
 
@@ -93,9 +142,10 @@ impl SpeechFormat {
         match self {
             Self::ALaw => "audio/PCMA",
             Self::MuLaw => "audio/PCMU",
+            Self::Flac => "audio/flac",
             Self::Opus => "audio/ogg; codecs=opus",
-            Self::Pcm => "audio/pcm",
-            Self::Wav => "audio/wav",
+            Self::F32 | Self::Pcm => "audio/pcm",
+            Self::Wav | Self::WavF32 => "audio/wav",
         }
     }
 }
@@ -107,28 +157,19 @@ impl SpeechRequest {
     /// # Errors
     /// What is wrong, with the field's name; `unsupported` for formats and speeds this server has not.
     pub fn decode(body: &str, input_max: usize) -> Result<Self, WireError> {
-        let Json::Object(entries) = Json::parse(body)? else {
+        let Json::Object(mut entries) = Json::parse(body)? else {
             return Err(WireError::InvalidJson { at: 0, what: "it is no object" });
         };
+        union::rename(&mut entries)?;
         let mut fields = Fields::open(entries, "", "the request", FIELDS)?;
-        let input = fields.string("input", usize::MAX)?;
-        let input = fields.required("input", input)?;
-        let characters = input.chars().count();
-        if characters > input_max {
-            let bound = format!("at most {input_max} characters, but has {characters}");
-            return Err(fields.out_of_range("input", bound));
-        }
-        if !input.chars().any(char::is_alphanumeric) {
-            return Err(fields.out_of_range("input", "text with a letter or a digit".to_owned()));
-        }
+        let input = spoken(&mut fields, "input", input_max)?;
         let model = fields.string("model", 256)?;
-        let format = format(&mut fields)?;
-        if fields.number("speed", f64::MIN, f64::MAX)?.is_some_and(|speed| speed != 1.0) {
-            return Err(WireError::Unsupported { param: "speed", hint: "only 1.0; leave it out".to_owned() });
-        }
+        let format = fields.string("response_format", 64)?;
+        let speed = fields.number("speed", SPEED_MIN, SPEED_MAX)?.unwrap_or(1.0);
         let stream = fields
             .choice("stream_format", &[("audio", StreamFormat::Audio), ("sse", StreamFormat::Sse)])?
             .unwrap_or(StreamFormat::Audio);
+        let format = format_named(format.as_deref(), stream)?;
         let sample_rate = fields.u32("sample_rate", 0, u32::MAX)?;
         if sample_rate.is_some_and(|rate| !SAMPLE_RATES.contains(&rate)) {
             return Err(fields.out_of_range("sample_rate", "one of 8000, 16000, 24000, 48000".to_owned()));
@@ -143,16 +184,35 @@ impl SpeechRequest {
             sampling: sampling(&mut fields)?,
             exact_frames: fields.u32("exact_frames", 1, 100_000)?,
         };
-        let reference = reference(&mut fields)?;
+        let (own, foreign) = (reference(&mut fields)?, union::take(&mut fields)?);
+        if own.is_some() && foreign.is_some() {
+            return Err(WireError::DuplicateField { field: "reference".to_owned() });
+        }
+        let reference = own.or(foreign);
         if reference.is_some() && ask.voice.is_some() {
             let hint = "give voice or reference, not both".to_owned();
             return Err(WireError::Unsupported { param: "reference", hint });
         }
-        Ok(Self { input, ask, format, sample_rate, stream, reference })
+        Ok(Self { input, ask, format, sample_rate, stream, speed, reference })
     }
 
     /// Layouts in the order HTTP prefers them: all the text is there.
     pub const LAYOUTS: [Layout; 2] = [Layout::Whole, Layout::Streamed];
+}
+
+/// A whole text that can be spoken, of at most `characters_max` characters.
+pub(crate) fn spoken(fields: &mut Fields, name: &str, characters_max: usize) -> Result<String, WireError> {
+    let text = fields.string(name, usize::MAX)?;
+    let text = fields.required(name, text)?;
+    let characters = text.chars().count();
+    if characters > characters_max {
+        let bound = format!("at most {characters_max} characters, but has {characters}");
+        return Err(fields.out_of_range(name, bound));
+    }
+    if !text.chars().any(char::is_alphanumeric) {
+        return Err(fields.out_of_range(name, "text with a letter or a digit".to_owned()));
+    }
+    Ok(text)
 }
 
 fn reference(fields: &mut Fields) -> Result<Option<SpeechReference>, WireError> {
@@ -165,19 +225,21 @@ fn reference(fields: &mut Fields) -> Result<Option<SpeechReference>, WireError> 
     Ok(Some(SpeechReference { audio, transcript, mode }))
 }
 
-fn format(fields: &mut Fields) -> Result<SpeechFormat, WireError> {
-    let Some(asked) = fields.string("response_format", 64)? else { return Ok(SpeechFormat::Wav) };
-    match asked.as_str() {
-        "alaw" => Ok(SpeechFormat::ALaw),
-        "mulaw" | "ulaw" => Ok(SpeechFormat::MuLaw),
-        "opus" => Ok(SpeechFormat::Opus),
-        "pcm" => Ok(SpeechFormat::Pcm),
-        "wav" => Ok(SpeechFormat::Wav),
-        _ => Err(WireError::Unsupported {
-            param: "response_format",
-            hint: format!("{asked:?} is none of wav, pcm, opus, mulaw, alaw"),
-        }),
-    }
+fn format_named(asked: Option<&str>, stream: StreamFormat) -> Result<SpeechFormat, WireError> {
+    Ok(match asked {
+        None | Some("wav") => SpeechFormat::Wav,
+        Some("alaw") => SpeechFormat::ALaw,
+        Some("mulaw" | "ulaw") => SpeechFormat::MuLaw,
+        Some("flac") => SpeechFormat::Flac,
+        // The default of clients that read the answer's type before they decode it. Events name no type.
+        Some("mp3") if stream == StreamFormat::Audio => SpeechFormat::Opus,
+        Some("opus") => SpeechFormat::Opus,
+        Some("pcm") => SpeechFormat::Pcm,
+        Some(asked) => {
+            let hint = format!("{asked:?} is none of wav, pcm, opus, flac, mulaw, alaw");
+            return Err(WireError::Unsupported { param: "response_format", hint });
+        }
+    })
 }
 
 /// One server-sent event of a `stream_format: "sse"` answer.
@@ -190,7 +252,11 @@ pub enum SpeechEvent {
         audio: String,
     },
     #[serde(rename = "speech.audio.done")]
-    Done { usage: SpeechUsage },
+    Done {
+        usage: SpeechUsage,
+        /// `stop`, or `length` where the model was cut off.
+        finish_reason: &'static str,
+    },
     /// The audio broke off after its first byte.
     #[serde(rename = "error")]
     Error { error: ErrorObject },
@@ -202,6 +268,45 @@ pub struct SpeechUsage {
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub total_tokens: u64,
+}
+
+/// The body of a `stream_format: "sse"` answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Events {
+    capped: bool,
+}
+
+impl Events {
+    fn delta(sound: &Sound) -> String {
+        if sound.audio.is_empty() {
+            return String::new();
+        }
+        SpeechEvent::Delta { audio: BASE64_STANDARD.encode(&sound.audio) }.to_event()
+    }
+}
+
+impl Body for Events {
+    fn media_type(&self) -> &'static str {
+        "text/event-stream"
+    }
+
+    fn sound(&mut self, sound: Sound, _after: Span) -> Bytes {
+        Self::delta(&sound).into()
+    }
+
+    fn finished(&mut self, reason: FinishReason) {
+        self.capped = reason == FinishReason::Capped;
+    }
+
+    fn end(&mut self, rest: Sound, usage: &Usage, _after: Span) -> Bytes {
+        let usage = SpeechUsage::new(usage.text_ids, usage.frames);
+        let finish_reason = if self.capped { "length" } else { "stop" };
+        (Self::delta(&rest) + &SpeechEvent::Done { usage, finish_reason }.to_event()).into()
+    }
+
+    fn broken(&mut self, error: ErrorObject) -> Option<Bytes> {
+        Some(SpeechEvent::Error { error }.to_event().into())
+    }
 }
 
 impl SpeechEvent {

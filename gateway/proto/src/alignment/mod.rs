@@ -1,25 +1,22 @@
-//! Which words the listener has heard: characters spread over the voiced parts of each segment
-//! (DESIGN.md section 3, "Alignment"). An estimate, and marked so.
+//! Which words the listener has heard, and when each character sounds: characters spread over the voiced
+//! parts of each segment (DESIGN.md section 3, "Alignment"). Estimates, and marked so.
+
+mod pace;
+mod segment;
+mod times;
 
 use std::collections::VecDeque;
 
-use unicode_segmentation::UnicodeSegmentation;
+pub use pace::Pace;
+use segment::Segment;
+use times::Cursor;
+pub use times::{TimedCharacter, TimedWord, WORD_CHARACTERS_MAX, Words};
 
-use crate::at_wire_clock;
-use crate::wire::{CLOCK_HZ, Heard};
+use crate::segmenter::Piece;
+use crate::wire::Heard;
 
 /// Most characters of text an answer repeats.
 pub const HEARD_CHARACTERS_MAX: usize = 16_384;
-
-/// 48 kHz samples of one window that is voiced or not: 20 ms.
-const WINDOW: u64 = 960;
-/// Mean square above which a window is voiced: -50 dBFS.
-const VOICED_MEAN_SQUARE: f32 = 1e-5;
-/// Characters spoken in a voiced window until the voice's own rate is known: 20 a second of sound without
-/// its pauses, as the embedded voices speak (0.37 to 0.44).
-const PACE_CHARACTERS: f64 = 0.4;
-/// Voiced windows measured before the voice's own rate is believed: one second.
-const PACE_WINDOWS_MIN: u64 = 50;
 
 /// Text and sound of one epoch, as far as the listener has not fully heard them.
 #[derive(Clone, Debug, Default)]
@@ -30,27 +27,14 @@ pub struct Alignment {
     /// What was heard of segments that are gone: their count of characters, and the end of their text.
     past_characters: u64,
     past: String,
-    /// Characters and voiced windows of finished segments: the voice's rate.
-    measured_characters: u64,
-    measured_windows: u64,
+    pace: Pace,
     /// Estimates never go back.
     floor: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Segment {
-    text: String,
-    characters: u64,
-    /// Spaces and unspoken text after it.
-    gap: String,
-    /// 48 kHz positions of its first sample and after its last.
-    start: Option<u64>,
-    end: Option<u64>,
-    /// One entry for each window from `start`: whether it is voiced.
-    voiced: Vec<bool>,
-    /// The window being filled: sum of squares and samples, at the model's rate.
-    energy: f32,
-    filled: u64,
+    /// How far characters have been given their times; `None` where nobody asks for them.
+    cursor: Option<Cursor>,
+    /// The segment that the next piece of text goes into, and whether it has any.
+    segment: u32,
+    in_segment: bool,
 }
 
 impl Alignment {
@@ -59,11 +43,51 @@ impl Alignment {
         Self::default()
     }
 
+    /// One that also gives times: [`Alignment::timed`].
+    #[must_use]
+    pub fn with_times() -> Self {
+        Self { cursor: Some(Cursor::default()), ..Self::default() }
+    }
+
+    /// The same, of a voice whose pace is known.
+    #[must_use]
+    pub fn knowing(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// What is known of the voice's pace by now.
+    #[must_use]
+    pub const fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// The next piece of the cut text.
+    pub fn handle_piece(&mut self, piece: &Piece) {
+        match piece {
+            Piece::Cut => {
+                self.segment += 1;
+                self.in_segment = false;
+            }
+            // Control characters within a segment are no gap after one.
+            Piece::Skip(_) if self.in_segment || self.segment == 0 => {}
+            Piece::Skip(text) => self.handle_gap(self.segment - 1, text),
+            Piece::Speak(text) => {
+                self.in_segment = true;
+                self.handle_text(self.segment, text);
+            }
+        }
+    }
+
+    /// Segments of the text so far that have been ended.
+    #[must_use]
+    pub const fn segments(&self) -> u32 {
+        self.segment
+    }
+
     /// Text of a segment; segments come in order.
     pub fn handle_text(&mut self, segment: u32, text: &str) {
         if let Some(segment) = self.segment(segment) {
-            segment.text.push_str(text);
-            segment.characters += text.chars().count() as u64;
+            segment.push_text(text);
         }
     }
 
@@ -72,6 +96,9 @@ impl Alignment {
         if segment.checked_add(1) == Some(self.first) {
             self.past.push_str(text);
             self.past_characters += text.chars().count() as u64;
+            if let Some(cursor) = &mut self.cursor {
+                cursor.owe_gap(text);
+            }
         } else if let Some(segment) = self.segment(segment) {
             segment.gap.push_str(text);
         }
@@ -79,17 +106,8 @@ impl Alignment {
 
     /// Sound of a segment: `first_sample` counts the context's samples at `rate`.
     pub fn handle_chunk(&mut self, segment: u32, first_sample: u64, samples: &[f32], rate: u32) {
-        let window = WINDOW * u64::from(rate.max(1)) / u64::from(CLOCK_HZ);
-        let Some(segment) = self.segment(segment) else { return };
-        segment.start.get_or_insert(at_wire_clock(first_sample, rate));
-        for sample in samples {
-            segment.energy += sample * sample;
-            segment.filled += 1;
-            if segment.filled >= window {
-                segment.voiced.push(segment.energy / segment.filled as f32 > VOICED_MEAN_SQUARE);
-                segment.energy = 0.0;
-                segment.filled = 0;
-            }
+        if let Some(segment) = self.segment(segment) {
+            segment.push_sound(first_sample, samples, rate);
         }
     }
 
@@ -99,14 +117,16 @@ impl Alignment {
         segment.end = Some(end);
         segment.start.get_or_insert(end);
         let (characters, windows) = (segment.characters, segment.voiced_before(u64::MAX));
-        self.measured_characters += characters;
-        self.measured_windows += windows;
+        self.pace.measure(characters, windows);
     }
 
     /// Folds segments heard to their end away, so that a long text takes no more room than a short one.
     pub fn forget(&mut self, played: u64) {
         while self.segments.front().is_some_and(|segment| segment.end.is_some_and(|end| end <= played)) {
             if let Some(segment) = self.segments.pop_front() {
+                if let Some(cursor) = &mut self.cursor {
+                    cursor.owe_rest(self.first, &segment);
+                }
                 self.first += 1;
                 self.past_characters += segment.characters + segment.gap.chars().count() as u64;
                 self.past.push_str(&segment.text);
@@ -116,12 +136,25 @@ impl Alignment {
         }
     }
 
+    /// The characters that sound before 48 kHz position `until` and that no earlier call gave, in the order
+    /// of the text: the sum of all calls is the text, spaces and what is not spoken included. Times never go
+    /// back, and one that was given stays. Those of a segment whose end is not known yet come by the voice's
+    /// rate, the rest of it once its end is known. Empty unless made by [`Alignment::with_times`].
+    pub fn timed(&mut self, until: u64) -> Vec<TimedCharacter> {
+        let pace = self.pace.per_window();
+        let mut out = Vec::new();
+        if let Some(cursor) = &mut self.cursor {
+            cursor.advance(until, pace, self.first, &self.segments, &mut out);
+        }
+        out
+    }
+
     /// What was heard when position `played` was audible.
     pub fn heard(&mut self, played: u64) -> Heard {
         self.forget(played);
         let mut text = self.past.clone();
         let mut characters = self.past_characters;
-        let pace = self.pace();
+        let pace = self.pace.per_window();
         if let Some(segment) = self.segments.front() {
             let floor = self.floor.saturating_sub(characters);
             let part = segment.heard(played, pace, floor);
@@ -137,13 +170,6 @@ impl Alignment {
         Heard { text, characters, samples: played, estimated: true }
     }
 
-    fn pace(&self) -> f64 {
-        if self.measured_windows < PACE_WINDOWS_MIN {
-            return PACE_CHARACTERS;
-        }
-        self.measured_characters as f64 / self.measured_windows as f64
-    }
-
     /// The segment with this index, made if it is the next one; `None` when it is gone or far ahead.
     fn segment(&mut self, index: u32) -> Option<&mut Segment> {
         let at = index.checked_sub(self.first)? as usize;
@@ -151,39 +177,6 @@ impl Alignment {
             self.segments.push_back(Segment::default());
         }
         self.segments.get_mut(at)
-    }
-}
-
-impl Segment {
-    /// Voiced windows that end at or before 48 kHz position `played`.
-    fn voiced_before(&self, played: u64) -> u64 {
-        let start = self.start.unwrap_or(u64::MAX);
-        let windows = usize::try_from(played.saturating_sub(start) / WINDOW).unwrap_or(usize::MAX);
-        self.voiced.iter().take(windows).filter(|voiced| **voiced).count() as u64
-    }
-
-    /// The words heard: whole ones only. `floor` characters are taken as heard whatever the sound says.
-    fn heard(&self, played: u64, pace: f64, floor: u64) -> &str {
-        let before = self.voiced_before(played);
-        let all = self.voiced_before(u64::MAX);
-        let spread = match self.end {
-            // A segment without a voiced window is heard as its time passes.
-            Some(end) if all == 0 => {
-                let start = self.start.unwrap_or(end);
-                let length = (end - start.min(end)).max(1);
-                self.characters * played.saturating_sub(start).min(length) / length
-            }
-            Some(_) => self.characters * before / all,
-            None => (before as f64 * pace) as u64,
-        };
-        let characters = spread.max(floor).min(self.characters);
-        let bytes = self.text.char_indices().nth(usize::try_from(characters).unwrap_or(usize::MAX));
-        let bytes = bytes.map_or(self.text.len(), |(at, _)| at);
-        if bytes == self.text.len() && self.end.is_some() {
-            return &self.text;
-        }
-        let words = self.text.unicode_word_indices().map(|(at, word)| at + word.len());
-        &self.text[..words.take_while(|end| *end <= bytes).last().unwrap_or(0)]
     }
 }
 

@@ -1,0 +1,87 @@
+//! Messages of the sockets, both ways.
+
+use serde::Serialize;
+
+use super::Alignment;
+use super::request::voice_settings;
+use crate::wire::{Fields, Json, Text, WireError};
+
+/// Bytes of a context's id.
+const CONTEXT_ID_BYTES_MAX: usize = 256;
+
+/// What a client says. Every message may say several things at once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ClientMessage {
+    pub(super) context_id: Option<String>,
+    pub(super) text: Option<Text>,
+    pub(super) flush: bool,
+    pub(super) close_context: bool,
+    pub(super) close_socket: bool,
+}
+
+impl ClientMessage {
+    /// Reads a message. Unknown fields are ignored.
+    ///
+    /// # Errors
+    /// What is wrong, with the field's name, and the context where it could be read.
+    pub(super) fn decode(text: &str) -> Result<Self, (Option<String>, WireError)> {
+        let mut fields = match Json::parse(text) {
+            Ok(Json::Object(entries)) => Fields::lenient(entries, ""),
+            Ok(_) => return Err((None, WireError::InvalidJson { at: 0, what: "it is no object" })),
+            Err(error) => return Err((None, error)),
+        };
+        let context_id = fields.string("context_id", CONTEXT_ID_BYTES_MAX).map_err(|error| (None, error))?;
+        Self::rest(&mut fields, context_id.clone()).map_err(|error| (context_id, error))
+    }
+
+    fn rest(fields: &mut Fields, context_id: Option<String>) -> Result<Self, WireError> {
+        voice_settings(fields)?;
+        Ok(Self {
+            context_id,
+            text: fields.text("text")?,
+            flush: fields.boolean("flush")?.unwrap_or(false),
+            close_context: fields.boolean("close_context")?.unwrap_or(false),
+            close_socket: fields.boolean("close_socket")?.unwrap_or(false),
+        })
+    }
+}
+
+/// What this server says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(super) enum ServerMessage {
+    #[serde(rename_all = "camelCase")]
+    Audio {
+        /// Base64; empty where a context ends with characters whose sound has been sent.
+        audio: String,
+        /// Always `null`: what ends a context comes in a message of its own.
+        is_final: Option<bool>,
+        alignment: Option<Alignment>,
+        normalized_alignment: Option<Alignment>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        context_id: Option<String>,
+    },
+    #[serde(rename_all = "camelCase")]
+    Error {
+        /// For people; the two clients that there are look in different places.
+        error: String,
+        message: String,
+        /// The service's name of it.
+        code: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        context_id: Option<String>,
+    },
+    #[serde(rename_all = "camelCase")]
+    Final {
+        is_final: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        context_id: Option<String>,
+    },
+}
+
+impl ServerMessage {
+    pub(super) fn to_json(&self) -> String {
+        // Only maps with keys that are no strings can fail, and there are none.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}

@@ -1,0 +1,285 @@
+//! The sockets `stream-input` and `multi-stream-input` as a [`Dialect`].
+
+use contract::{Layout, Tick};
+
+use super::error::code;
+use super::message::{ClientMessage, ServerMessage};
+use super::{Alignment, Contexts, Options};
+use crate::dialect::{Dialect, Event, Manner, Step};
+use crate::named::{Gatherer, Named, Speaker};
+use crate::wire::{
+    ClientMessage as Native, CloseCode, ErrorMessage, Open, ServerMessage as Said, Text, Unreadable,
+    WireError,
+};
+
+/// The name of the one context of `stream-input`.
+const ONLY: &str = "";
+
+/// Speaks with clients of ElevenLabs' sockets.
+#[derive(Debug)]
+pub struct Socket {
+    options: Options,
+    contexts: Named<Context>,
+    /// The client wants the socket closed when everything has been spoken.
+    closing: bool,
+}
+
+#[derive(Debug)]
+struct Context {
+    speaker: Speaker,
+    /// Known once the session has opened it.
+    gatherer: Option<Gatherer>,
+    /// Where the last character ended that the client was told of, in 48 kHz samples.
+    told: u64,
+}
+
+impl Socket {
+    #[must_use]
+    pub const fn new(options: Options) -> Self {
+        Self { options, contexts: Named::new(), closing: false }
+    }
+
+    fn message(&mut self, message: ClientMessage, steps: &mut Vec<Step>) {
+        let one = self.options.contexts == Contexts::One;
+        if message.close_socket {
+            return self.close_socket(steps);
+        }
+        let name = match message.context_id {
+            _ if one => ONLY.to_owned(),
+            Some(name) => name,
+            // It keeps the connection, as every message does.
+            None => return,
+        };
+        if message.close_context {
+            return self.close_context(&name, steps);
+        }
+        match message.text {
+            Some(text) if !text.is_empty() => self.append(&name, text, message.flush, steps),
+            Some(_) if one => self.end_only(steps),
+            other => {
+                let Some(context) = self.contexts.get_mut(&name) else { return };
+                match (message.flush, other) {
+                    (true, _) => context.speaker.flush(steps),
+                    (false, Some(_)) => context.speaker.touch(steps),
+                    (false, None) => {}
+                }
+            }
+        }
+    }
+
+    fn append(&mut self, name: &str, text: Text, flush: bool, steps: &mut Vec<Step>) {
+        if self.contexts.get_mut(name).is_none() && !self.open(name, steps) {
+            return;
+        }
+        let auto = self.options.auto_mode;
+        if let Some(context) = self.contexts.get_mut(name) {
+            context.speaker.append(text, steps);
+            if flush || (auto && context.speaker.unflushed) {
+                context.speaker.flush(steps);
+            }
+        }
+    }
+
+    /// False when the socket has had as many contexts as it can number; it closes, and clients come again.
+    fn open(&mut self, name: &str, steps: &mut Vec<Step>) -> bool {
+        let Some(number) = self.contexts.next_number() else {
+            steps.push(Step::Close(CloseCode::Restart));
+            return false;
+        };
+        let ask = &self.options.ask;
+        let (audio, _) = self.options.format.choice();
+        let open = Open {
+            context: number,
+            audio: Some(audio),
+            model: ask.model.clone(),
+            voice: ask.voice.clone(),
+            language: ask.language.clone(),
+            sampling: ask.sampling,
+            ..Open::default()
+        };
+        steps.push(Step::client(Native::Open(Box::new(open))));
+        let context = Context { speaker: Speaker::new(number), gatherer: None, told: 0 };
+        self.contexts.insert(name, number, context);
+        true
+    }
+
+    /// The text of `stream-input` has ended.
+    fn end_only(&mut self, steps: &mut Vec<Step>) {
+        let speaks = self.contexts.get_mut(ONLY).is_some_and(|context| context.speaker.end(steps));
+        if !speaks {
+            self.say_final(ONLY, steps);
+            steps.push(Step::Close(CloseCode::Done));
+        }
+    }
+
+    /// What was flushed is spoken to its end. Text that was not is a turn broken off: such a context ends at
+    /// once, and so does one that is closed a second time.
+    fn close_context(&mut self, name: &str, steps: &mut Vec<Step>) {
+        let Some(context) = self.contexts.get_mut(name) else { return };
+        let speaker = &mut context.speaker;
+        if speaker.ended || speaker.unflushed || !speaker.end(steps) {
+            let number = speaker.number;
+            self.forget(number, steps);
+        }
+    }
+
+    fn close_socket(&mut self, steps: &mut Vec<Step>) {
+        self.closing = true;
+        let mut silent = Vec::new();
+        for (_, context) in self.contexts.iter_mut() {
+            if !context.speaker.end(steps) {
+                silent.push(context.speaker.number);
+            }
+        }
+        for number in silent {
+            self.forget(number, steps);
+        }
+        self.close_if_done(steps);
+    }
+
+    /// Cancels a context, and tells its end.
+    fn forget(&mut self, number: u16, steps: &mut Vec<Step>) {
+        if let Some((name, _)) = self.contexts.remove(number) {
+            steps.push(Step::Forget { context: number });
+            self.say_final(&name, steps);
+            self.close_if_done(steps);
+        }
+    }
+
+    fn close_if_done(&self, steps: &mut Vec<Step>) {
+        if self.closing && self.contexts.is_empty() {
+            steps.push(Step::Close(CloseCode::Done));
+        }
+    }
+
+    fn say_final(&self, name: &str, steps: &mut Vec<Step>) {
+        let message = ServerMessage::Final { is_final: true, context_id: self.shown(name) };
+        steps.push(Step::Text(message.to_json()));
+    }
+
+    /// The context's id as messages carry it.
+    fn shown(&self, name: &str) -> Option<String> {
+        (self.options.contexts == Contexts::Many).then(|| name.to_owned())
+    }
+
+    fn said(&mut self, message: &Said, steps: &mut Vec<Step>) {
+        match message {
+            Said::Opened(opened) => {
+                let (_, encoding) = self.options.format.choice();
+                if let Some((_, context)) = self.contexts.numbered(opened.context) {
+                    let serial = u32::from(opened.context);
+                    context.gatherer = Some(Gatherer::new(encoding, serial, opened.audio.pre_skip));
+                }
+            }
+            Said::End(end) => {
+                self.write(end.context, true, steps);
+                if let Some((name, _)) = self.contexts.remove(end.context) {
+                    self.say_final(&name, steps);
+                    if self.options.contexts == Contexts::One {
+                        steps.push(Step::Close(CloseCode::Done));
+                    }
+                    self.close_if_done(steps);
+                }
+            }
+            Said::Error(error) => self.failed(error, steps),
+            _ => {}
+        }
+    }
+
+    /// A context that something went wrong with ends: its client cannot send the same again.
+    fn failed(&mut self, said: &ErrorMessage, steps: &mut Vec<Step>) {
+        let name = match said.context {
+            // One that was forgotten: its client has been told.
+            Some(number) if self.contexts.numbered(number).is_none() => return,
+            Some(number) => self.contexts.numbered(number).map(|(name, _)| name.to_owned()),
+            None => said.id.clone(),
+        };
+        let error = &said.error;
+        let message = ServerMessage::Error {
+            error: error.message.clone(),
+            message: error.message.clone(),
+            code: code(&error.code).to_owned(),
+            context_id: name.filter(|_| self.options.contexts == Contexts::Many),
+        };
+        steps.push(Step::Text(message.to_json()));
+        if self.options.contexts == Contexts::One {
+            let overloaded = error.kind == "overloaded_error";
+            steps.push(Step::Close(if overloaded { CloseCode::Overload } else { CloseCode::Policy }));
+        } else if let Some(number) = said.context {
+            self.forget(number, steps);
+        }
+    }
+
+    /// Writes what was gathered of a context; characters alone wait for more sound, or for the end.
+    fn write(&mut self, number: u16, last: bool, steps: &mut Vec<Step>) {
+        let sync = self.options.sync_alignment;
+        let many = self.options.contexts == Contexts::Many;
+        let Some((name, context)) = self.contexts.numbered(number) else { return };
+        let Some(gatherer) = &mut context.gatherer else { return };
+        let speaks = gatherer.has_sound() || (last && !gatherer.times.is_empty());
+        if !speaks {
+            return;
+        }
+        let times = std::mem::take(&mut gatherer.times);
+        // Clients that ask for no sync add the messages' times up: each begins where the last one ended.
+        let alignment = Alignment::new(&times, if sync { 0 } else { context.told });
+        context.told = times.last().map_or(context.told, |last| last.end);
+        let message = ServerMessage::Audio {
+            audio: gatherer.take().unwrap_or_default(),
+            is_final: None,
+            // Text is spoken as it is written.
+            normalized_alignment: alignment.clone(),
+            alignment,
+            context_id: many.then(|| name.to_owned()),
+        };
+        steps.push(Step::Text(message.to_json()));
+    }
+
+    fn unreadable((id, error): (Option<String>, WireError), steps: &mut Vec<Step>) {
+        steps.push(Step::Unreadable(Box::new(Unreadable { id, error })));
+    }
+}
+
+impl Dialect for Socket {
+    fn manner(&self) -> Manner {
+        Manner { layouts: [Layout::Streamed, Layout::Whole], times: true, resumes: false }
+    }
+
+    fn handle_text(&mut self, _now: Tick, text: &str, steps: &mut Vec<Step>) {
+        match ClientMessage::decode(text) {
+            Ok(message) => self.message(message, steps),
+            Err(unreadable) => Self::unreadable(unreadable, steps),
+        }
+    }
+
+    fn handle_binary(&mut self, _now: Tick, _bytes: &[u8], steps: &mut Vec<Step>) {
+        let error = WireError::InvalidJson { at: 0, what: "binary messages are not read here" };
+        Self::unreadable((None, error), steps);
+    }
+
+    fn handle_event(&mut self, _now: Tick, event: &Event<'_>, steps: &mut Vec<Step>) {
+        match event {
+            Event::Message(message) => self.said(message, steps),
+            Event::Packet { header, payload } => {
+                let context = self.contexts.numbered(header.context);
+                let gatherer = context.and_then(|(_, context)| context.gatherer.as_mut());
+                if gatherer.is_some_and(|gatherer| gatherer.packet(header, payload)) {
+                    self.write(header.context, false, steps);
+                }
+            }
+            Event::Settled => {
+                let numbers: Vec<u16> = self.contexts.iter().map(|context| context.speaker.number).collect();
+                for number in numbers {
+                    self.write(number, false, steps);
+                }
+            }
+            Event::Times { context, characters } => {
+                let context = self.contexts.numbered(*context);
+                if let Some(gatherer) = context.and_then(|(_, context)| context.gatherer.as_mut()) {
+                    gatherer.times.extend_from_slice(characters);
+                }
+            }
+            Event::FlushSpoken { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `GET /v1/realtime`: OpenAI Realtime's socket (docs/realtime.md).
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use contract::Span;
+use proto::realtime::{MESSAGE_BYTES_MAX, Realtime, SUBPROTOCOL, Start};
+use proto::wire::CloseCode;
+use serde::Deserialize;
+
+use crate::app::App;
+use crate::auth::{Caller, Kind};
+use crate::error::ApiError;
+use crate::http::RequestId;
+use crate::stream::{Endpoint, Refusal, enter, refused_upgrade};
+
+/// Voice agents keep a session open between turns: as long as the protocol's own service does.
+const IDLE: Span = Span::from_millis(3_600_000);
+/// A message can be 16 MiB, so no more than one waits while another is handled.
+const EVENTS: usize = 1;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Asked {
+    model: Option<String>,
+    intent: Option<String>,
+    call_id: Option<String>,
+}
+
+pub(crate) async fn upgrade(
+    State(app): State<Arc<App>>,
+    Extension(id): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
+    asked: Result<Query<Asked>, QueryRejection>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Response> {
+    let upgrade = upgrade.map_err(|rejection| refused_upgrade(&rejection))?;
+    let asked = asked.map_err(|_| twice().into_response())?.0;
+    let model = model(&app, asked).map_err(IntoResponse::into_response)?;
+    let session = match &caller.0 {
+        Ok(caller) => match &caller.kind {
+            Kind::ClientSecret { session } => session.as_ref().and_then(|given| given.as_object()).cloned(),
+            _ => None,
+        },
+        Err(_) => None,
+    };
+    let dialect = Box::new(Realtime::new(Start { model, session }));
+    let mut endpoint = Endpoint::new(&app, "realtime", &[SUBPROTOCOL], dialect);
+    endpoint.limits.idle = IDLE;
+    endpoint.limits.message_bytes = MESSAGE_BYTES_MAX;
+    endpoint.limits.frame_bytes = MESSAGE_BYTES_MAX;
+    endpoint.events = EVENTS;
+    enter(&app, id, caller, upgrade, endpoint, |error, id| {
+        // Clients of this protocol stop trying at this code, and at no other of ours.
+        let error = ApiError { code: "invalid_api_key", ..error.clone() };
+        Refusal { message: Realtime::refusal(&error.object(id)), code: CloseCode::Token }
+    })
+    .map_err(IntoResponse::into_response)
+}
+
+fn twice() -> ApiError {
+    ApiError::bad_request("duplicate_field", "the query cannot be read: give each of its fields once")
+}
+
+/// The model a connection names, if there is one of that name here, and it speaks what it is given.
+fn model(app: &App, asked: Asked) -> Result<Option<String>, ApiError> {
+    if asked.call_id.is_some() || asked.intent.as_deref().is_some_and(|intent| intent == "transcription") {
+        let message = "this server speaks: it takes no calls and makes no transcripts; connect with ?model=";
+        return Err(ApiError::bad_request("unsupported", message));
+    }
+    let Some(name) = asked.model else { return Ok(None) };
+    let info = app.engine()?.info();
+    if let Some(found) = proto::catalog::model(&info, &name) {
+        return Ok(Some(found.name.clone()));
+    }
+    let known: Vec<&str> = info.models.iter().map(|model| model.name.as_str()).collect();
+    let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+    let message = format!(
+        "there is no model {shown:?} here, and none that converses: the models speak what they are given. Known: {}",
+        known.join(", ")
+    );
+    Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_model", message).param("model"))
+}

@@ -1,0 +1,105 @@
+//! `GET /v1/realtime`: its door, and one response over a real socket.
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Error;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::Message;
+
+use crate::keyring::{API_KEY, Keyring};
+use crate::support::{Running, eventually, start};
+
+type Socket = WebSocketStream<TcpStream>;
+
+async fn connect(
+    server: &Running,
+    query: &str,
+    headers: &[(&'static str, String)],
+) -> Result<(Socket, Option<String>), Error> {
+    let address = server.address();
+    let mut request = format!("ws://{address}/v1/realtime{query}").into_client_request().expect("a request");
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().expect("a header"));
+    }
+    let socket = TcpStream::connect(address).await.expect("connects");
+    let (socket, answer) = tokio_tungstenite::client_async(request, socket).await?;
+    let selected = answer.headers().get("sec-websocket-protocol");
+    Ok((socket, selected.map(|value| value.to_str().expect("text").to_owned())))
+}
+
+async fn event(socket: &mut Socket) -> Value {
+    loop {
+        match socket.next().await.expect("an event").expect("readable") {
+            Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
+            Message::Ping(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn say(socket: &mut Socket, event: Value) {
+    socket.send(Message::Text(event.to_string().into())).await.expect("sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_is_let_in_by_subprotocol_and_its_token_is_never_echoed() {
+    let server = Keyring::new().serve("").await;
+    let offered =
+        |token: &str| vec![("sec-websocket-protocol", format!("realtime, openai-insecure-api-key.{token}"))];
+    let (mut socket, selected) = connect(&server, "", &offered(API_KEY)).await.expect("let in");
+    assert_eq!(selected.as_deref(), Some("realtime"));
+    assert_eq!(event(&mut socket).await["type"], "session.created");
+    let (mut socket, selected) = connect(&server, "", &offered("wrong")).await.expect("upgraded");
+    assert_eq!(selected.as_deref(), Some("realtime"));
+    let told = event(&mut socket).await;
+    assert_eq!((&told["type"], &told["error"]["code"]), (&json!("error"), &json!("invalid_api_key")));
+    match socket.next().await.expect("a close").expect("readable") {
+        Message::Close(frame) => assert_eq!(u16::from(frame.expect("a frame").code), 4401),
+        other => panic!("{other:?}"),
+    }
+    for (query, headers, status) in [
+        ("", vec![("authorization", "Bearer wrong".to_owned())], 401),
+        ("?model=gpt-realtime", vec![("authorization", format!("Bearer {API_KEY}"))], 404),
+        ("?intent=transcription", vec![("authorization", format!("Bearer {API_KEY}"))], 400),
+        ("?model=a&model=b", vec![("authorization", format!("Bearer {API_KEY}"))], 400),
+    ] {
+        match connect(&server, query, &headers).await {
+            Err(Error::Http(answer)) => assert_eq!(answer.status(), status, "{query}"),
+            other => panic!("{query}: {:?}", other.map(|(_, selected)| selected)),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_is_spoken_and_counted_and_a_lost_connection_ends_its_session() {
+    let server = start("").await;
+    let (mut socket, selected) = connect(&server, "", &[]).await.expect("let in");
+    assert_eq!(selected, None);
+    let create = json!({ "type": "response.create", "response": { "input": [{ "type": "message",
+        "role": "user", "content": [{ "type": "input_text", "text": "One two three." }] }] } });
+    say(&mut socket, create.clone()).await;
+    let mut sound = 0;
+    loop {
+        let event = event(&mut socket).await;
+        match event["type"].as_str().expect("a type") {
+            "response.output_audio.delta" => sound += event["delta"].as_str().expect("base64").len(),
+            "response.done" => {
+                assert_eq!(event["response"]["status"], "completed", "{event}");
+                break;
+            }
+            _ => {}
+        }
+    }
+    assert!(sound > 1_000);
+    assert!(server.metric("voxlane_first_audio_seconds_count", "realtime").await >= 1.0);
+    say(&mut socket, create).await;
+    while event(&mut socket).await["type"] != "response.output_audio.delta" {}
+    drop(socket);
+    // Others keep a lost session for a while; this protocol has no way back to one.
+    eventually("the session ends with its connection", async || {
+        server.metric("voxlane_sessions_open", "").await == 0.0
+    })
+    .await;
+}

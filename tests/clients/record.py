@@ -1,0 +1,52 @@
+"""Stands between a client and a server, and writes what both say on one socket as lines of JSON: the fixtures of
+gateway/proto/tests/transcripts. Sound is written as its length.
+
+    python record.py ws://127.0.0.1:8080 9000 transcript.jsonl    # then point the client at ws://127.0.0.1:9000
+"""
+
+import asyncio
+import json
+import sys
+
+import aiohttp
+from aiohttp import web
+
+KEYS = ("xi-api-key", "x-api-key", "authorization")
+SOUND = ("audio", "data")
+
+
+def line(who: str, text: str) -> str:
+    message = json.loads(text)
+    for name in SOUND:
+        if isinstance(message.get(name), str):
+            message[name] = len(message[name])
+    return json.dumps({who: message}, ensure_ascii=False)
+
+
+def proxy(target: str, path: str):
+    async def handle(request):
+        client = web.WebSocketResponse()
+        await client.prepare(request)
+        keys = {name: value for name, value in request.headers.items() if name.lower() in KEYS}
+        lines = [json.dumps({"path": str(request.rel_url)})]
+
+        async def pass_on(who, source, sink):
+            async for message in source:
+                if message.type == aiohttp.WSMsgType.TEXT:
+                    lines.append(line(who, message.data))
+                    await sink.send_str(message.data)
+            await sink.close()
+
+        async with aiohttp.ClientSession() as session, session.ws_connect(target + str(request.rel_url), headers=keys) as server:
+            await asyncio.gather(pass_on("client", client, server), pass_on("server", server, client))
+        with open(path, "w") as file:
+            file.write("\n".join(lines) + "\n")
+        return client
+
+    return handle
+
+
+if __name__ == "__main__":
+    app = web.Application()
+    app.router.add_get("/{path:.*}", proxy(sys.argv[1], sys.argv[3]))
+    web.run_app(app, host="127.0.0.1", port=int(sys.argv[2]), print=None)

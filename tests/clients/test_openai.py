@@ -1,0 +1,283 @@
+"""OpenAI's Python SDK and agents SDK, unmodified, pointed at us by URL alone."""
+
+import asyncio
+import base64
+import io
+import json
+
+import av
+import numpy as np
+import openai
+import pytest
+from agents.realtime import RealtimeAgent, RealtimeRunner
+from agents.realtime.openai_realtime import get_server_event_type_adapter
+from openai import AsyncOpenAI, OpenAI
+
+import speaking
+from server import running
+from speaking import KEY, LONG, SEED, TEXT, freed_within, guarded, snr_db
+
+
+@pytest.fixture(scope="module")
+def server():
+    with guarded() as urls:
+        yield urls
+
+
+def client(server, key=KEY, **options):
+    return AsyncOpenAI(api_key=key, base_url=server[0] + "/v1", max_retries=0, **options)
+
+
+def speech(server, voice="june", **fields) -> bytes:
+    """What the plain endpoint gives: whole texts, as these clients send them."""
+    return speaking.speech(server, TEXT, voice, layout="whole", **fields)
+
+
+async def turn(connection, adapter=get_server_event_type_adapter(), stop="response.done"):
+    """Every event up to one of type `stop`, each held against the strict parser of the agents SDK."""
+    events = []
+    async for event in connection:
+        adapter.validate_python(event.model_dump(exclude_unset=True))
+        events.append(event)
+        if event.type == stop:
+            return events
+    raise AssertionError([event.type for event in events])
+
+
+def sound(events) -> bytes:
+    return b"".join(base64.b64decode(event.delta) for event in events if event.type == "response.output_audio.delta")
+
+
+async def say(connection, text, **response):
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+    await connection.conversation.item.create(item=item)
+    await connection.response.create(response=response)
+
+
+def test_a_sentence_over_realtime_is_the_sentence_of_the_speech_endpoint(server):
+    async def go():
+        async with client(server).realtime.connect(model="tts-tiny") as connection:
+            await connection.session.update(session={"type": "realtime", "audio": {"output": {"voice": "june"}}, "voxlane": {"seed": SEED}})
+            await say(connection, TEXT, metadata={"client_event_id": "m"})
+            return await turn(connection)
+
+    events = asyncio.run(go())
+    pcm = sound(events)
+    assert snr_db(speech(server), pcm) >= 40
+    assert events[-1].response.metadata == {"client_event_id": "m"}
+    assert events[-1].response.output[0].content[0].transcript == TEXT
+    assert len(pcm) == events[-1].response.usage.output_tokens * 1920 * 2
+
+
+def test_g711_is_the_same_sentence_at_8_khz(server):
+    async def go(kind):
+        async with client(server).realtime.connect(model="tts-tiny") as connection:
+            await connection.session.update(session={"type": "realtime", "audio": {"output": {"format": {"type": kind}, "voice": "june"}}, "voxlane": {"seed": SEED}})
+            await say(connection, TEXT)
+            return sound(await turn(connection))
+
+    for kind, name in [("audio/pcmu", "mulaw"), ("audio/pcma", "alaw")]:
+        assert asyncio.run(go(kind)) == speech(server, response_format=name)
+
+
+def test_an_interruption_stops_the_engine_and_leaves_what_was_heard(server):
+    async def go():
+        async with client(server).realtime.connect(model="tts-tiny") as connection:
+            await say(connection, LONG)
+            item = None
+            async for event in connection:
+                if event.type == "response.output_audio.delta":
+                    item = event.item_id
+                    break
+            await asyncio.sleep(1.0)
+            await connection.response.cancel()
+            ended = await turn(connection)
+            await connection.conversation.item.truncate(item_id=item, content_index=0, audio_end_ms=700)
+            await connection.conversation.item.retrieve(item_id=item)
+            kept = await turn(connection, stop="conversation.item.retrieved")
+            # Harmless mistakes, and then a session that goes on.
+            await connection.response.cancel()
+            await connection.conversation.item.truncate(item_id=item, content_index=0, audio_end_ms=10**9)
+            await say(connection, "Good night.")
+            return ended[-1].response, kept[-1].item, await turn(connection)
+
+    response, item, last = asyncio.run(go())
+    assert (response.status, response.status_details.reason) == ("cancelled", "client_cancelled")
+    heard = item.content[0].transcript
+    assert LONG.startswith(heard) and len(heard) < 40, heard
+    assert last[-1].response.status == "completed" and len(sound(last)) > 10_000
+    assert "response_cancel_not_active" in [event.error.code for event in last if event.type == "error"]
+    assert freed_within(server, 5), "the engine keeps a context that nobody hears"
+
+
+def test_out_of_band_responses_run_beside_the_conversation_and_leave_no_item(server):
+    async def go():
+        async with client(server).realtime.connect(model="tts-tiny") as connection:
+            item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Beside it."}]}
+            await connection.response.create(response={"conversation": "none", "input": [item], "metadata": {"n": "1"}})
+            return await turn(connection)
+
+    events = asyncio.run(go())
+    assert not [event for event in events if event.type.startswith("conversation.")]
+    assert events[-1].response.conversation_id is None and events[-1].response.status == "completed"
+
+
+def test_mistakes_are_told_in_the_protocols_own_words(server):
+    async def refused(model, key=KEY):
+        async with client(server, key).realtime.connect(model=model) as connection:
+            await turn(connection)
+
+    for model, key, status in [("tts-tiny", "wrong", 401), ("gpt-realtime", KEY, 404)]:
+        with pytest.raises(Exception) as caught:
+            asyncio.run(refused(model, key))
+        assert str(status) in str(caught.value), caught.value
+
+    async def voice():
+        async with client(server).realtime.connect(model="tts-tiny") as connection:
+            await connection.session.update(session={"type": "realtime", "audio": {"output": {"voice": "nobody"}}})
+            await say(connection, TEXT)
+            return (await turn(connection, stop="error"))[-1].error
+
+    error = asyncio.run(voice())
+    assert error.code == "unknown_voice" and "clara" in error.message
+
+
+def test_a_client_secret_opens_a_session_with_its_settings(server):
+    secret = OpenAI(api_key=KEY, base_url=server[0] + "/v1").realtime.client_secrets.create(
+        expires_after={"anchor": "created_at", "seconds": 60},
+        session={"type": "realtime", "audio": {"output": {"voice": "marcus"}}, "voxlane": {"seed": 3}},
+    )
+    assert secret.value.startswith("ek_")
+
+    async def go():
+        async with client(server, secret.value).realtime.connect(model="tts-tiny") as connection:
+            await say(connection, TEXT)
+            return await turn(connection)
+
+    assert snr_db(speech(server, "marcus", seed=3), sound(asyncio.run(go()))) >= 40
+
+
+def test_an_overload_is_a_failed_response_and_the_sdk_may_come_again():
+    async def go(urls):
+        connections = []
+        async with client(urls, "none").realtime.connect(model="tts-tiny") as connection:
+            await say(connection, LONG)
+            async for event in connection:
+                if event.type == "response.output_audio.delta":
+                    break
+            async with client(urls, "none").realtime.connect(model="tts-tiny") as second:
+                await say(second, TEXT)
+                return (await turn(second))[-1].response
+
+    with running("--max-contexts", "1") as urls:
+        response = asyncio.run(go(urls))
+        assert response.status == "failed"
+        assert response.status_details.error.code == "overloaded", response.status_details
+
+
+def decoded(data: bytes) -> np.ndarray:
+    """The file's samples at 24 kHz, by FFmpeg."""
+    resampler = av.AudioResampler("s16", "mono", 24_000)
+    with av.open(io.BytesIO(data)) as container:
+        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)] + resampler.resample(None)
+    return np.concatenate([frame.to_ndarray().reshape(-1) for frame in frames])
+
+
+def test_the_speech_endpoint_speaks_every_format_of_the_sdk(server):
+    sdk = OpenAI(api_key=KEY, base_url=server[0] + "/v1", max_retries=0)
+    plain = np.frombuffer(speech(server), "<i2")
+    for name in ["wav", "pcm", "flac", "opus", "mp3"]:
+        with sdk.audio.speech.with_streaming_response.create(
+            model="tts-1", voice="june", input=TEXT, response_format=name, extra_body={"seed": SEED}
+        ) as answer:
+            data, media_type = answer.read(), answer.headers["content-type"]
+        if name == "mp3":
+            assert media_type == "audio/ogg; codecs=opus", "it says what it is"
+        heard = np.frombuffer(data, "<i2") if name == "pcm" else decoded(data)
+        if name in ("wav", "pcm", "flac"):
+            assert np.array_equal(heard, plain), name
+        else:
+            assert abs(len(heard) - len(plain)) <= 2
+    for speed in (0.5, 2.0):
+        pcm = sdk.audio.speech.create(model="tts-1", voice="june", input=TEXT, response_format="pcm", speed=speed, extra_body={"seed": SEED}).read()
+        assert len(pcm) // 2 == round(len(plain) / speed)
+
+
+def test_the_speech_endpoint_streams_events_and_refuses_by_name(server):
+    sdk = OpenAI(api_key=KEY, base_url=server[0] + "/v1", max_retries=0)
+    pcm, done = b"", None
+    with sdk.audio.speech.with_streaming_response.create(
+        model="gpt-4o-mini-tts", voice="alloy", input=TEXT, response_format="pcm", stream_format="sse", extra_body={"seed": SEED}
+    ) as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                event = json.loads(line.removeprefix("data: "))
+                pcm += base64.b64decode(event.get("audio", ""))
+                done = event
+    assert pcm == speech(server, "clara"), "alloy is the first voice"
+    assert done["type"] == "speech.audio.done" and done["finish_reason"] == "stop"
+    with pytest.raises(openai.NotFoundError, match="clara"):
+        sdk.audio.speech.create(model="tts-1", voice="nobody", input=TEXT)
+    with pytest.raises(openai.BadRequestError) as caught:
+        sdk.audio.speech.create(model="tts-1", voice="june", input=TEXT, response_format="aac")
+    assert (caught.value.code, caught.value.param) == ("unsupported", "response_format") and caught.value.request_id
+    with pytest.raises(openai.AuthenticationError):
+        OpenAI(api_key="wrong", base_url=server[0] + "/v1").audio.speech.create(model="tts-1", voice="june", input=TEXT)
+
+
+def agents_session(server, key=KEY, **audio):
+    """A session of the agents SDK, which validates every event and is told only our URL."""
+    url = server[0].replace("http", "ws") + "/v1/realtime?model=tts-tiny"
+    settings = {"model_name": "tts-tiny", "audio": {"output": {"voice": "june"}, **audio}}
+    runner = RealtimeRunner(RealtimeAgent(name="speaker", instructions="Speak."))
+    return runner.run(model_config={"url": url, "api_key": key, "initial_model_settings": settings})
+
+
+async def listen(session, stop, limit=30):
+    """Sound and events of the agents SDK up to the first that `stop` says yes to."""
+    pcm, events = b"", []
+    async with asyncio.timeout(limit):
+        async for event in session:
+            events.append(event)
+            if event.type == "audio":
+                pcm += event.audio.data
+            assert event.type != "error", event.error
+            if stop(event):
+                return pcm, events
+    raise AssertionError([event.type for event in events])
+
+
+def test_the_agents_sdk_hears_the_same_sentence_and_keeps_the_history(server):
+    async def go():
+        async with await agents_session(server) as session:
+            await session.send_message(TEXT)
+            pcm, _ = await listen(session, lambda event: event.type == "audio_end")
+            _, events = await listen(session, lambda event: event.type == "history_updated" and spoken(event.history))
+            return pcm, spoken(events[-1].history)
+
+    def spoken(history):
+        """What the assistant has finished saying."""
+        items = [item for item in history if item.role == "assistant" and item.status == "completed"]
+        return [part.transcript for item in items for part in item.content]
+
+    pcm, said = asyncio.run(go())
+    assert snr_db(speech(server), pcm) >= 40
+    assert said == [TEXT]
+
+
+def test_the_agents_sdk_interrupts(server):
+    async def go():
+        async with await agents_session(server) as session:
+            await session.send_message(LONG)
+            await listen(session, lambda event: event.type == "audio")
+            await asyncio.sleep(0.7)
+            await session.interrupt()
+            _, events = await listen(session, lambda event: event.type == "audio_interrupted")
+            freed = await asyncio.to_thread(freed_within, server, 5)
+            await session.send_message("Good night.")
+            first, _ = await listen(session, lambda event: event.type == "audio")
+            rest, _ = await listen(session, lambda event: event.type == "audio_end")
+            return freed, first + rest
+
+    freed, pcm = asyncio.run(go())
+    assert freed and len(pcm) > 10_000
