@@ -1,11 +1,15 @@
 //! Which words the listener has heard: characters spread over the voiced parts of each segment
 //! (DESIGN.md section 3, "Alignment"). An estimate, and marked so.
+//!
+//! What is spread is what is said; what is told is what was written for it. "$5" is heard once "five
+//! dollars" is.
 
 use std::collections::VecDeque;
 
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::at_wire_clock;
+use crate::reader::Run;
 use crate::wire::{CLOCK_HZ, Heard};
 
 /// Most characters of text an answer repeats.
@@ -39,8 +43,12 @@ pub struct Alignment {
 
 #[derive(Clone, Debug, Default)]
 struct Segment {
+    /// As it was written.
     text: String,
+    /// Scalar values said.
     characters: u64,
+    /// How the two go together.
+    runs: Vec<Stretch>,
     /// Spaces and unspoken text after it.
     gap: String,
     /// 48 kHz positions of its first sample and after its last.
@@ -53,17 +61,38 @@ struct Segment {
     filled: u64,
 }
 
+/// A part of a segment: bytes written, scalar values said for them.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    bytes: usize,
+    said: u64,
+    as_is: bool,
+}
+
 impl Alignment {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Text of a segment; segments come in order.
+    /// Text of a segment that is said as it stands; segments come in order.
     pub fn handle_text(&mut self, segment: u32, text: &str) {
-        if let Some(segment) = self.segment(segment) {
-            segment.text.push_str(text);
-            segment.characters += text.chars().count() as u64;
+        let said = text.chars().count() as u64;
+        self.handle_run(segment, &Run { original: text.to_owned(), said, as_is: true });
+    }
+
+    /// Text of a segment as it was written, and how much is said for it.
+    pub fn handle_run(&mut self, segment: u32, run: &Run) {
+        let Some(segment) = self.segment(segment) else { return };
+        segment.text.push_str(&run.original);
+        segment.characters += run.said;
+        let (bytes, said, as_is) = (run.original.len(), run.said, run.as_is);
+        match segment.runs.last_mut() {
+            Some(last) if last.as_is && as_is => {
+                last.bytes += bytes;
+                last.said += said;
+            }
+            _ => segment.runs.push(Stretch { bytes, said, as_is }),
         }
     }
 
@@ -108,7 +137,7 @@ impl Alignment {
         while self.segments.front().is_some_and(|segment| segment.end.is_some_and(|end| end <= played)) {
             if let Some(segment) = self.segments.pop_front() {
                 self.first += 1;
-                self.past_characters += segment.characters + segment.gap.chars().count() as u64;
+                self.past_characters += (segment.text.chars().count() + segment.gap.chars().count()) as u64;
                 self.past.push_str(&segment.text);
                 self.past.push_str(&segment.gap);
                 keep_end(&mut self.past);
@@ -176,15 +205,41 @@ impl Segment {
             Some(_) => self.characters * before / all,
             None => (before as f64 * pace) as u64,
         };
-        let characters = spread.max(floor).min(self.characters);
-        let bytes = self.text.char_indices().nth(usize::try_from(characters).unwrap_or(usize::MAX));
-        let bytes = bytes.map_or(self.text.len(), |(at, _)| at);
+        let bytes = self.written(spread.min(self.characters)).max(nth(&self.text, floor));
         if bytes == self.text.len() && self.end.is_some() {
             return &self.text;
         }
         let words = self.text.unicode_word_indices().map(|(at, word)| at + word.len());
-        &self.text[..words.take_while(|end| *end <= bytes).last().unwrap_or(0)]
+        let word = words.take_while(|end| *end <= bytes).last().unwrap_or(0);
+        // What is said otherwise than it stands may end in signs, which are no word.
+        let mut end = 0;
+        let ends = self.runs.iter().map(|run| {
+            end += run.bytes;
+            if run.as_is { 0 } else { end }
+        });
+        let reading = ends.take_while(|end| *end <= bytes).max().unwrap_or(0);
+        &self.text[..word.max(reading)]
     }
+
+    /// The bytes written for the first `said` scalar values. What is said otherwise than it stands is heard
+    /// whole or not at all.
+    fn written(&self, said: u64) -> usize {
+        let (mut bytes, mut left) = (0, said);
+        for run in &self.runs {
+            if left < run.said {
+                return bytes + if run.as_is { nth(&self.text[bytes..bytes + run.bytes], left) } else { 0 };
+            }
+            left -= run.said;
+            bytes += run.bytes;
+        }
+        bytes
+    }
+}
+
+/// Where in `text` its first `characters` end, in bytes.
+fn nth(text: &str, characters: u64) -> usize {
+    let found = text.char_indices().nth(usize::try_from(characters).unwrap_or(usize::MAX));
+    found.map_or(text.len(), |(at, _)| at)
 }
 
 fn keep_end(text: &mut String) {
@@ -247,6 +302,24 @@ mod tests {
         assert_eq!(alignment.heard(end).text, "One two three four. Five six");
         let (mut alignment, end) = two_segments();
         assert_eq!(alignment.heard(end - 24_000).text, "One two three four. Five");
+    }
+
+    #[test]
+    fn what_is_said_otherwise_is_heard_whole_and_told_as_it_was_written() {
+        let mut alignment = Alignment::new();
+        let run = |original: &str, said: u64, as_is: bool| Run { original: original.to_owned(), said, as_is };
+        // "Pay " four, "$3.50" as "three dollars and fifty cents", " now" four.
+        for part in [run("Pay ", 4, true), run("$3.50", 29, false), run(" now", 4, true)] {
+            alignment.handle_run(0, &part);
+        }
+        let mut at = 0;
+        sound(&mut alignment, 0, &mut at, 3.7, true);
+        alignment.handle_segment_end(0, at * 2);
+        let heard = |seconds: f64| alignment.clone().heard((seconds * 48_000.0) as u64).text;
+        assert_eq!([heard(0.5), heard(3.0)], ["Pay", "Pay"]);
+        assert_eq!([heard(3.4), heard(3.69)], ["Pay $3.50", "Pay $3.50"]);
+        assert_eq!(heard(3.7), "Pay $3.50 now");
+        assert_eq!(alignment.heard(at * 2).characters, 13);
     }
 
     #[test]

@@ -5,10 +5,12 @@
 //! |---|---|
 //! | [`wire`] | how messages look, and which bytes of a peer are refused, by which error |
 //! | [`session`] | what one native connection does next |
+//! | [`reader`] | how text is read for the ear and handed on segment by segment |
 //! | [`segmenter`] | where streamed text is cut into segments that fit the model |
 //! | [`pacer`] | when a packet may leave |
 //! | [`playback`] | where the listener is, and so when each sample is due |
 //! | [`alignment`] | which words the listener has heard |
+//! | [`shape`] | what of an engine's samples goes on, and which pauses stand between |
 //! | [`catalog`] | which model, voice and layout a request means |
 //! | [`speech`] | what `POST /v1/audio/speech` asks |
 //!
@@ -21,8 +23,10 @@ pub mod fuzz;
 pub mod link;
 pub mod pacer;
 pub mod playback;
+pub mod reader;
 pub mod segmenter;
 pub mod session;
+pub mod shape;
 pub mod speech;
 pub mod wire;
 

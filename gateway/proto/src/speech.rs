@@ -1,11 +1,13 @@
 //! What `POST /v1/audio/speech` asks, and the events it answers with when asked for `sse`
 //! (OpenAI's shape; the fields below `stream_format` are ours).
 
+use std::sync::Arc;
+
 use contract::{CloneMode, Layout};
 use serde::Serialize;
 
 use crate::catalog::{Ask, CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
-use crate::wire::{ErrorObject, Fields, Json, SAMPLE_RATES, WireError, sampling, voice};
+use crate::wire::{ErrorObject, Fields, Json, SAMPLE_RATES, WireError, loudness, sampling, voice};
 
 /// Characters of `input` when the server is not configured otherwise.
 pub const INPUT_CHARACTERS_MAX: usize = 4_096;
@@ -16,17 +18,21 @@ const FIELDS: &[&str] = &[
     "instructions",
     "language",
     "layout",
+    "loudness",
     "model",
+    "normalize",
     "reference",
     "repetition_penalty",
     "response_format",
     "sample_rate",
     "seed",
     "speed",
+    "stream",
     "stream_format",
     "temperature",
     "top_k",
     "top_p",
+    "trim",
     "voice",
 ];
 
@@ -40,6 +46,10 @@ pub struct SpeechRequest {
     /// Hertz; `None` is [`SpeechFormat::rate_hz`].
     pub sample_rate: Option<u32>,
     pub stream: StreamFormat,
+    /// The answer leaves only when it is whole, with its length in its head.
+    pub whole: bool,
+    /// Loudness to come to, in LUFS.
+    pub loudness: Option<i8>,
     /// A clip in place of `voice`.
     pub reference: Option<SpeechReference>,
 }
@@ -142,13 +152,22 @@ impl SpeechRequest {
             layout: fields.choice("layout", &[("streamed", Layout::Streamed), ("whole", Layout::Whole)])?,
             sampling: sampling(&mut fields)?,
             exact_frames: fields.u32("exact_frames", 1, 100_000)?,
+            normalize: fields.boolean("normalize")?,
+            lexicon: Arc::default(),
+            trim: fields.boolean("trim")?.unwrap_or(false),
         };
+        let loudness = loudness(&mut fields)?;
+        let whole = fields.boolean("stream")? == Some(false);
+        if whole && stream == StreamFormat::Sse {
+            let hint = "events are a stream; leave one of stream and stream_format out".to_owned();
+            return Err(WireError::Unsupported { param: "stream", hint });
+        }
         let reference = reference(&mut fields)?;
         if reference.is_some() && ask.voice.is_some() {
             let hint = "give voice or reference, not both".to_owned();
             return Err(WireError::Unsupported { param: "reference", hint });
         }
-        Ok(Self { input, ask, format, sample_rate, stream, reference })
+        Ok(Self { input, ask, format, sample_rate, stream, whole, loudness, reference })
     }
 
     /// Layouts in the order HTTP prefers them: all the text is there.

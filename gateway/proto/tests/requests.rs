@@ -158,7 +158,7 @@ fn a_speech_request_is_refused_by_the_field_at_fault() {
 
 #[test]
 fn the_catalogue_has_the_shape_of_design_section_7() {
-    let info = rig::info();
+    let info = rig::english_info();
     assert_eq!(
         serde_json::to_string(&catalog::voices(&info, 5)).unwrap(),
         r#"{"object":"list","data":[{"id":"clara","name":"clara","created_at":5,"object":"audio.voice","type":"clip","language":"english"},{"id":"marcus","name":"marcus","created_at":5,"object":"audio.voice","type":"clip","language":"english"}]}"#

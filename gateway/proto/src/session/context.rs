@@ -12,7 +12,9 @@ use crate::at_wire_clock;
 use crate::catalog::Target;
 use crate::link::Link;
 use crate::pacer::Placed;
-use crate::wire::{Cancel, Flags, HEADER_BYTES, Header, Open, Player, ServerMessage, WireCodec, WireError};
+use crate::wire::{
+    Cancel, Flags, HEADER_BYTES, Header, Hello, Open, Player, ServerMessage, WireCodec, WireError,
+};
 
 /// Time and number for which ended contexts still know what was heard.
 const ENDED_KEPT: Span = Span::from_millis(60_000);
@@ -25,6 +27,8 @@ pub(super) struct Context {
     /// The clip that shall speak is not there yet; nothing goes to the engine.
     pub(super) awaited: Option<Awaited>,
     format: AudioFormat,
+    /// Its client asked for a trace.
+    trace: bool,
     pub(super) utterance: Utterance,
     /// Last packet sent, over all epochs.
     pub(super) sequence: u32,
@@ -53,15 +57,18 @@ impl Context {
         open: &Open,
         target: Target,
         config: &Config,
-        player: Option<Player>,
+        hello: Option<&Hello>,
     ) -> Self {
         let format = format(open, &target);
+        let trace = hello.is_some_and(|hello| hello.trace);
+        let player = hello.and_then(|hello| hello.playback);
         let key = EpochKey { context: open.context, epoch: contract::Epoch(0) };
-        let utterance = Utterance::new(key, &setting(&target, format, config, player));
+        let utterance = Utterance::new(key, &setting(&target, (format, trace), config, player));
         Self {
             target,
             awaited: open.reference.clone().map(Awaited::new),
             format,
+            trace,
             utterance,
             sequence: 0,
             epoch_first: 1,
@@ -97,7 +104,7 @@ impl Context {
     fn next_epoch(&mut self, now: Tick, config: &Config, player: Option<Player>) -> Utterance {
         let EpochKey { context, epoch } = self.utterance.key;
         let key = EpochKey { context, epoch: epoch.next() };
-        let fresh = Utterance::new(key, &setting(&self.target, self.format, config, player));
+        let fresh = Utterance::new(key, &setting(&self.target, (self.format, self.trace), config, player));
         self.epoch_first = self.sequence.wrapping_add(1);
         self.restart = false;
         self.touched = now;
@@ -142,7 +149,8 @@ fn format(open: &Open, target: &Target) -> AudioFormat {
         WireCodec::Opus if !matches!(model_rate, 8_000 | 12_000 | 16_000 | 24_000 | 48_000) => 48_000,
         WireCodec::Opus | WireCodec::Pcm => model_rate,
     };
-    AudioFormat { codec: choice.codec, model_rate, wire_rate: choice.sample_rate.unwrap_or(own) }
+    let wire_rate = choice.sample_rate.unwrap_or(own);
+    AudioFormat { codec: choice.codec, model_rate, wire_rate, loudness: choice.loudness }
 }
 
 /// 48 kHz samples before the first true one.
@@ -155,7 +163,7 @@ pub(super) const fn pre_skip(format: AudioFormat, config: &Config) -> u16 {
 
 fn setting<'a>(
     target: &'a Target,
-    format: AudioFormat,
+    (format, trace): (AudioFormat, bool),
     config: &Config,
     player: Option<Player>,
 ) -> Setting<'a> {
@@ -164,6 +172,7 @@ fn setting<'a>(
     Setting {
         target,
         format,
+        trace,
         player,
         lead: config.limits.lead,
         waiting_samples_max: ahead.saturating_mul(2).max(u64::from(crate::wire::CLOCK_HZ)),
@@ -173,7 +182,6 @@ fn setting<'a>(
 
 impl Session {
     pub(super) fn engine_output(&mut self, now: Tick, key: EpochKey, output: contract::Output) {
-        let trace = self.hello.as_ref().is_some_and(|hello| hello.trace);
         let current = match self.contexts.get_mut(&key.context) {
             Some(context) if context.utterance.key == key => {
                 context.touched = now;
@@ -183,10 +191,10 @@ impl Session {
         };
         match (current, output) {
             (Some(utterance), contract::Output::Chunk(chunk)) => {
-                utterance.handle_chunk(now, chunk, trace, &mut self.out);
+                utterance.handle_chunk(now, chunk, &mut self.out);
             }
-            (Some(utterance), contract::Output::SegmentFinished { segment, end_sample, .. }) => {
-                utterance.handle_segment_finished(now, segment, end_sample, &self.pings.link);
+            (Some(utterance), contract::Output::SegmentFinished { segment, .. }) => {
+                utterance.handle_segment_finished(now, segment, &self.pings.link, &mut self.out);
             }
             (Some(utterance), contract::Output::Finished { reason, usage, error }) => {
                 utterance.handle_finished(now, reason, usage, error, &mut self.out);

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use contract::{Epoch, Layout, Span, Tick};
 
@@ -177,14 +178,16 @@ impl Session {
             layout: open.layout,
             sampling: open.sampling,
             exact_frames: open.exact_frames,
+            normalize: open.normalize,
+            lexicon: Arc::clone(&self.config.lexicon),
+            trim: open.audio.is_some_and(|audio| audio.trim),
         };
         if let Some(voices) = &self.config.voices {
             voices.choose(&self.config.engine, &mut ask)?;
         }
         let preferred = [Layout::Streamed, Layout::Whole];
         let target = Target::resolve(&self.config.engine, &ask, preferred, self.config.bench)?;
-        let player = self.hello.as_ref().and_then(|hello| hello.playback);
-        let context = Context::new(now, open, target, &self.config, player);
+        let context = Context::new(now, open, target, &self.config, self.hello.as_ref());
         let (target, format) = (&context.target, context.format());
         let opened = ServerMessage::Opened(Opened {
             context: open.context,

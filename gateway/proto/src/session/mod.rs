@@ -97,6 +97,8 @@ pub struct Config {
     pub tenant: u32,
     /// Kept voices that this session may speak with.
     pub voices: Option<Arc<dyn Voices>>,
+    /// How the tenant says single words.
+    pub lexicon: Arc<ear::Lexicon>,
     /// Whether the server was started for benchmarking.
     pub bench: bool,
     /// Opus encoder's look-ahead in 48 kHz samples (312 for libopus' audio and voip modes).
@@ -422,12 +424,12 @@ impl Session {
             self.close(CloseCode::SlowReader);
             return;
         }
+        self.send_packets(now);
         let may_open = self.letting_go.len() < LETTING_GO_COUNT_MAX;
         for context in self.contexts.values_mut() {
             let may_open = may_open && context.awaited.is_none();
             context.utterance.pump(&context.target, self.config.tenant, may_open, &mut self.out);
         }
-        self.send_packets(now);
         self.send_ends(now);
         for context in self.contexts.values_mut() {
             context.utterance.tell_playback(now, &self.pings.link, &mut self.out);
