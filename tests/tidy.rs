@@ -21,7 +21,7 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("proto", "gateway/proto", &["contract", "codecs", "ear"]),
     ("client", "gateway/client", &["proto", "codecs"]),
     ("load", "gateway/load", &["contract", "sched", "proto", "codecs", "client", "scripted"]),
-    ("gateway", "gateway", &["contract", "runtime", "scripted", "proto", "codecs", "client", "load"]),
+    ("gateway", "gateway", &["contract", "runtime", "scripted", "ear", "proto", "codecs", "client", "load"]),
 ];
 
 /// External crates that would break what a crate promises.

@@ -8,7 +8,9 @@ use std::time::Duration;
 use contract::{
     ContextId, EngineError, EngineHandle, FinishReason, OpenContext, Output, Playback, Span, Tick, Usage,
 };
-use proto::segmenter::{Piece, Segmenter, Zones};
+use proto::catalog::Target;
+use proto::reader::Part;
+use proto::shape::Shape;
 use tokio::sync::mpsc;
 
 use crate::app::App;
@@ -30,7 +32,10 @@ pub(crate) struct Utterance {
     engine: Arc<dyn EngineHandle>,
     context: ContextId,
     app: Arc<App>,
-    pieces: VecDeque<Piece>,
+    parts: VecDeque<Part>,
+    /// The segment that text goes into.
+    segment: u32,
+    shape: Shape,
     outputs: mpsc::Receiver<Box<Tagged>>,
     level: Arc<Level>,
     encoded: mpsc::Receiver<Box<Encoded>>,
@@ -58,7 +63,7 @@ pub(crate) enum Step {
 }
 
 impl Utterance {
-    /// Opens a context for `text`, cut by `zones`. `sample_rate` is the model's.
+    /// Opens a context for `text`, read and cut as `target` says.
     ///
     /// # Errors
     /// The engine's refusal.
@@ -66,14 +71,22 @@ impl Utterance {
         app: &Arc<App>,
         engine: &Arc<dyn EngineHandle>,
         request: OpenContext,
-        (zones, sample_rate): (Zones, u32),
+        target: &Target,
         text: &str,
         encoder: StreamEncoder,
     ) -> Result<Self, EngineError> {
-        let mut segmenter = Segmenter::new(zones);
-        let mut pieces = Vec::new();
-        segmenter.push(text, &mut pieces);
-        segmenter.flush(&mut pieces);
+        let mut reader = target.reader();
+        let mut parts = Vec::new();
+        reader.push(text, &mut parts);
+        reader.flush(&mut parts);
+        for reading in reader.take_readings() {
+            tracing::debug!(
+                at = reading.at,
+                original = reading.original,
+                said = reading.said,
+                "read for the ear"
+            );
+        }
         let (queue, outputs) = mpsc::channel(queue_bound(1));
         let samples_max = engine.info().limits.output_samples_max;
         let (sink, level) = QueueSink::new(0, queue, samples_max);
@@ -83,7 +96,9 @@ impl Utterance {
             engine: Arc::clone(engine),
             context,
             app: Arc::clone(app),
-            pieces: pieces.into(),
+            parts: parts.into(),
+            segment: 0,
+            shape: target.shape(),
             outputs,
             level,
             encoded,
@@ -94,7 +109,7 @@ impl Utterance {
             encoder_finished: false,
             started: None,
             taken: Span::ZERO,
-            sample_rate,
+            sample_rate: target.sample_rate,
             ended: false,
         })
     }
@@ -133,33 +148,41 @@ impl Utterance {
         self.taken += span;
         let started = *self.started.get_or_insert(now);
         // Whoever takes faster than real time is served faster, but never as urgent.
-        let zero = (now + -(self.taken + -TAKER_LEAD)).min(started + TAKER_LEAD);
+        let zero = (now + -(self.taken + -TAKER_LEAD)).min(started + TAKER_LEAD) + self.shape.ahead();
         self.engine.playback(self.context, Playback::Playing { zero });
     }
 
     /// The taker does not take: the engine may rest.
     pub(crate) fn pause(&self) {
-        self.engine.playback(self.context, Playback::Paused { played: self.taken });
+        self.engine.playback(
+            self.context,
+            Playback::Paused { played: (self.taken - self.shape.ahead()).max(Span::ZERO) },
+        );
     }
 
     /// Gives text as long as there is room; true while some is left for later.
     fn feed(&mut self) -> bool {
-        while let Some(piece) = self.pieces.front() {
-            let given = match piece {
-                Piece::Speak(text) => self.engine.push_text(self.context, text).map(|_| ()),
-                Piece::Cut => self.engine.end_segment(self.context).map(|_| ()),
-                Piece::Skip(_) => Ok(()),
+        while let Some(part) = self.parts.front() {
+            let given = match part {
+                Part::Speak { said, .. } => self.engine.push_text(self.context, said).map(|_| ()),
+                Part::Cut => self.engine.end_segment(self.context).map(|_| self.segment += 1),
+                Part::Pause { ms, .. } => {
+                    let silence = self.shape.handle_pause(self.segment, *ms);
+                    self.waiting.extend(silence.iter());
+                    Ok(())
+                }
+                Part::Skip(_) => Ok(()),
             };
             match given {
-                Ok(()) => drop(self.pieces.pop_front()),
+                Ok(()) => drop(self.parts.pop_front()),
                 Err(EngineError::Overloaded { .. } | EngineError::TextTooLong { .. }) => return true,
                 Err(error) => {
-                    self.pieces.clear();
+                    self.parts.clear();
                     self.fail(error);
                     return false;
                 }
             }
-            if self.pieces.is_empty() {
+            if self.parts.is_empty() {
                 return self.finish();
             }
         }
@@ -171,7 +194,7 @@ impl Utterance {
             Ok(()) => false,
             Err(EngineError::Overloaded { .. }) => {
                 // An ended segment may be ended again: an empty one is nothing.
-                self.pieces.push_back(Piece::Cut);
+                self.parts.push_back(Part::Cut);
                 true
             }
             Err(error) => {
@@ -196,10 +219,19 @@ impl Utterance {
         };
         self.level.taken(&output);
         match output {
-            Output::Chunk(chunk) => self.waiting.extend(chunk.samples.iter()),
-            Output::Finished { reason, usage, error } => self.last = Some((reason, usage, error)),
+            Output::Chunk(chunk) => {
+                let samples = self.shape.handle_samples(chunk.segment, chunk.samples);
+                self.waiting.extend(samples.iter());
+            }
+            Output::Finished { reason, usage, error } => {
+                let rest = self.shape.finish();
+                self.waiting.extend(rest.iter());
+                self.last = Some((reason, usage, error));
+            }
             Output::SegmentFinished { segment, end_sample, .. } => {
                 tracing::debug!(segment, end_sample, "segment spoken");
+                let pause = self.shape.handle_segment_end(segment);
+                self.waiting.extend(pause.iter());
             }
         }
     }

@@ -50,6 +50,9 @@ pub(super) struct SpeakFlags {
     /// How text reaches the model [default: whole]
     #[arg(long, value_name = "whole|streamed")]
     layout: Option<String>,
+    /// Take the text exactly as it stands: no reading of numbers, no pauses
+    #[arg(long)]
+    no_normalize: bool,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -102,8 +105,7 @@ async fn speak(
     }
     let mut out = Out::create(&flags.out, format, rate, encoder.pre_skip_48k())?;
     let open = |request, encoder| {
-        Utterance::open(app, engine, request, (target.zones, rate), &flags.text, encoder)
-            .map_err(|error| refused(&error))
+        Utterance::open(app, engine, request, &target, &flags.text, encoder).map_err(|error| refused(&error))
     };
     let mut utterance = open(request.clone(), encoder)?;
     let mut first: Option<Tick> = None;
@@ -162,7 +164,8 @@ fn ask(flags: &SpeakFlags) -> Result<Ask, CommandError> {
         }
     };
     let sampling = SamplingFields { seed: flags.seed, ..SamplingFields::default() };
-    Ok(Ask { voice: flags.voice.clone(), layout, sampling, ..Ask::default() })
+    let normalize = Some(!flags.no_normalize);
+    Ok(Ask { voice: flags.voice.clone(), layout, sampling, normalize, ..Ask::default() })
 }
 
 fn format_of(path: &Path) -> Result<SpeechFormat, CommandError> {

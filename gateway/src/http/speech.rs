@@ -47,6 +47,7 @@ pub(super) async fn speak(
     let engine = Arc::clone(app.engine()?);
     let mut asked = read(&body, app.config.server.input_characters_max)?;
     let info = engine.info();
+    asked.ask.lexicon = app.lexicons.of(&caller.tenant);
     crate::voices::choose(&app, &caller, &info, &mut asked).await?;
     let target = Target::resolve(&info, &asked.ask, SpeechRequest::LAYOUTS, app.config.engine.bench)?;
     let file_hz = asked.sample_rate.unwrap_or(asked.format.rate_hz(target.sample_rate));
@@ -57,9 +58,8 @@ pub(super) async fn speak(
     let serial = arrival.as_micros() as u32;
     let writer =
         FileWriter::new(asked.format, file_hz, pre_skip, serial).map_err(|_| ApiError::internal())?;
-    let cut = (target.zones, target.sample_rate);
-    let mut utterance =
-        Utterance::open(&app, &engine, target.request(arrival, caller.group()), cut, &asked.input, encoder)?;
+    let request = target.request(arrival, caller.group());
+    let mut utterance = Utterance::open(&app, &engine, request, &target, &asked.input, encoder)?;
 
     // The status waits for the first sound, so that a request that fails before it fails as HTTP does.
     let first = match utterance.next().await {

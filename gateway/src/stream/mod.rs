@@ -117,6 +117,7 @@ fn session_config(
         voices: app.voices.clone().map(|store| -> Arc<dyn proto::catalog::Voices> {
             Arc::new(Shelf { store, viewer: Viewer::of(caller) })
         }),
+        lexicon: app.lexicons.of(&caller.tenant),
         bench: app.config.engine.bench,
         opus_pre_skip: OPUS_PRE_SKIP_48K,
         limits: Limits { contexts_open: limits.contexts_open.max(limits.contexts), ..limits },
