@@ -4,6 +4,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`splice`] | joins decoded chunks into one sample stream; each sample leaves at most once, in order |
+//! | [`loudness`] | brings speech to a loudness, whole or while it streams |
 //! | [`resample`] | fixed-ratio rate conversion, delay trimmed, tail flushed |
 //! | [`opus`] | 20 ms packets with 48 kHz time stamps, exact pre-skip and end trim; a decoder for clients and tests |
 //! | [`ogg`] | RFC 7845 Ogg Opus, streamed out; a bounded reader for uploads |
@@ -15,6 +16,7 @@
 //! says otherwise. Bytes from a peer never panic; they end in a [`CodecError`].
 
 pub mod g711;
+pub mod loudness;
 pub mod ogg;
 pub mod opus;
 pub mod pcm;

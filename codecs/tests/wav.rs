@@ -95,7 +95,7 @@ fn our_reader_agrees_with_an_independent_writer_on_every_kind() {
 
 #[test]
 fn a_stream_of_unknown_length_reads_to_its_end() {
-    let mut file = streaming_header(24_000).to_vec();
+    let mut file = streaming_header(24_000, &[]).unwrap();
     codecs::pcm::encode_s16le(&voice(1_000, 24_000), &mut file);
     assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()), u32::MAX);
     assert_eq!(u32::from_le_bytes(file[40..44].try_into().unwrap()), u32::MAX);
@@ -107,13 +107,28 @@ fn a_stream_of_unknown_length_reads_to_its_end() {
 }
 
 #[test]
+fn a_file_says_what_it_is_and_is_read_all_the_same() {
+    let info = [(b"ISFT", "Voxlane"), (b"ICMT", "made by a machine")];
+    let samples = voice(500, 24_000);
+    let mut file = header(24_000, 500, &info).unwrap();
+    assert_eq!(file.len(), streaming_header(24_000, &info).unwrap().len());
+    assert_eq!((file.len() % 2, &file[36..40], &file[44..48]), (0, &b"LIST"[..], &b"INFO"[..]));
+    codecs::pcm::encode_s16le(&samples, &mut file);
+    assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()) as usize, file.len() - 8);
+    assert_eq!(read(&file).unwrap().len(), 500);
+    let mut other = hound::WavReader::new(std::io::Cursor::new(&file)).unwrap();
+    assert_eq!(other.samples::<i16>().count(), 500);
+    assert!(header(24_000, 0, &[(b"ICMT", &"x".repeat(5_000))]).is_err());
+}
+
+#[test]
 fn a_header_knows_its_own_bound() {
-    assert_eq!(header(24_000, 0).unwrap().len(), HEADER_BYTES);
+    assert_eq!(header(24_000, 0, &[]).unwrap().len(), HEADER_BYTES);
     let most = u64::from((u32::MAX - 1 - 36) / 2);
-    let full = header(24_000, most).unwrap();
+    let full = header(24_000, most, &[]).unwrap();
     assert_ne!(u32::from_le_bytes(full[4..8].try_into().unwrap()), u32::MAX);
-    assert!(matches!(header(24_000, most + 1), Err(CodecError::TooLarge { .. })));
-    assert!(header(24_000, u64::MAX).is_err());
+    assert!(matches!(header(24_000, most + 1, &[]), Err(CodecError::TooLarge { .. })));
+    assert!(header(24_000, u64::MAX, &[]).is_err());
 }
 
 #[test]

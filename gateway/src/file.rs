@@ -68,8 +68,8 @@ impl FileWriter {
             SpeechFormat::MuLaw => Inner::G711 { code: codecs::g711::mu_law_from_i16 },
             SpeechFormat::Pcm => Inner::Plain { header: None },
             SpeechFormat::Wav => {
-                let header = codecs::wav::streaming_header(file_hz);
-                Inner::Plain { header: Some(Bytes::copy_from_slice(&header)) }
+                let header = codecs::wav::streaming_header(file_hz, WAV_ORIGIN)?;
+                Inner::Plain { header: Some(header.into()) }
             }
         };
         Ok(Self { inner, timestamp_48k: 0 })
@@ -123,16 +123,18 @@ impl FileWriter {
     }
 }
 
-/// Says in the file that a machine spoke: the IPTC's word for it, and in plain words.
+/// That a machine spoke, in plain words, and in the IPTC's.
+const SPOKEN_BY: &str = concat!("AI-generated speech, Voxlane ", env!("CARGO_PKG_VERSION"));
+const SOURCE_TYPE: &str = "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia";
+
+/// What every WAV says of itself: comment, software, and keywords, the nearest that RIFF has to a source type.
+pub(crate) const WAV_ORIGIN: &codecs::wav::Info<'static> =
+    &[(b"ICMT", SPOKEN_BY), (b"ISFT", "Voxlane"), (b"IKEY", SOURCE_TYPE)];
+
+/// What every Ogg file says of itself.
 fn origin() -> Vec<(String, String)> {
     let comment = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    vec![
-        comment(
-            "DIGITALSOURCETYPE",
-            "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia",
-        ),
-        comment("COMMENT", concat!("AI-generated speech, Voxlane ", env!("CARGO_PKG_VERSION"))),
-    ]
+    vec![comment("DIGITALSOURCETYPE", SOURCE_TYPE), comment("COMMENT", SPOKEN_BY)]
 }
 
 fn ogg_packet(packet: &EncodedPacket, timestamp_48k: u64) -> OpusPacket<'_> {

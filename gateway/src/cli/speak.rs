@@ -19,7 +19,7 @@ use super::{CommandError, EngineFlags, layers};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::engine::Embedded;
-use crate::file::{FileWriter, encoder, playing_time};
+use crate::file::{FileWriter, WAV_ORIGIN, encoder, playing_time};
 use crate::utterance::{Step, Utterance};
 
 /// How long to wait for an engine that cannot promise first audio in time.
@@ -128,7 +128,7 @@ async fn speak(
                 utterance.taken(span);
             }
             Step::Finished { reason, usage, error } => {
-                out.finish(usage.samples)?;
+                out.finish()?;
                 let took = app.clock.now().since(arrival);
                 report(first.map(|at| at.since(arrival)), took, rate, usage, reason);
                 return match error {
@@ -218,6 +218,8 @@ struct Out {
     writer: FileWriter,
     format: SpeechFormat,
     rate: u32,
+    /// 48 kHz samples written: speech and its pauses.
+    samples_48k: u64,
 }
 
 impl Out {
@@ -230,21 +232,23 @@ impl Out {
         let writer =
             FileWriter::new(format, rate, pre_skip, 1).map_err(|error| failed(&path.display(), &error))?;
         let file = File::create(&part).map_err(|error| failed(&path.display(), &error))?;
-        Ok(Self { file, path: path.to_owned(), part, writer, format, rate })
+        Ok(Self { file, path: path.to_owned(), part, writer, format, rate, samples_48k: 0 })
     }
 
     fn write(&mut self, packets: Vec<crate::encode::EncodedPacket>) -> Result<(), CommandError> {
+        self.samples_48k += packets.iter().map(|packet| u64::from(packet.duration_48k)).sum::<u64>();
         let bytes = self.writer.write(packets).map_err(|error| failed(&self.path.display(), &error))?;
         self.put(&bytes)
     }
 
     /// Closes the stream; a WAV's header, written first, learns its length.
-    fn finish(&mut self, samples: u64) -> Result<(), CommandError> {
+    fn finish(&mut self) -> Result<(), CommandError> {
         let bytes = self.writer.finish().map_err(|error| failed(&self.path.display(), &error))?;
         self.put(&bytes)?;
         if self.format == SpeechFormat::Wav {
-            let header =
-                codecs::wav::header(self.rate, samples).map_err(|e| failed(&self.path.display(), &e))?;
+            let samples = self.samples_48k * u64::from(self.rate) / u64::from(codecs::OPUS_CLOCK_HZ);
+            let header = codecs::wav::header(self.rate, samples, WAV_ORIGIN)
+                .map_err(|e| failed(&self.path.display(), &e))?;
             self.file.seek(SeekFrom::Start(0)).map_err(|error| failed(&self.path.display(), &error))?;
             self.put(&header)?;
         }

@@ -222,7 +222,7 @@ impl Store {
 }
 
 fn wav(recording: &Recording) -> Result<Vec<u8>, StoreError> {
-    let header = codecs::wav::header(recording.rate_hz, recording.samples.len() as u64);
+    let header = codecs::wav::header(recording.rate_hz, recording.samples.len() as u64, &[]);
     let mut bytes = header.map_err(|_| StoreError::Damaged)?.to_vec();
     for sample in &recording.samples {
         bytes.extend_from_slice(&sample.to_le_bytes());
