@@ -2,7 +2,39 @@
 //!
 //! One full scale is 32768, so that every 16-bit value survives the way to `f32` and back.
 
-use crate::CodecError;
+use crate::{CodecError, g711};
+
+/// How the samples of raw mono audio lie in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RawEncoding {
+    ALaw,
+    F32Le,
+    MuLaw,
+    S16Le,
+}
+
+impl RawEncoding {
+    #[must_use]
+    pub const fn bytes_per_sample(self) -> u32 {
+        match self {
+            Self::ALaw | Self::MuLaw => 1,
+            Self::F32Le => 4,
+            Self::S16Le => 2,
+        }
+    }
+
+    /// Appends the samples of `bytes`, whole s16le ones, in this encoding.
+    pub fn extend_from_s16le(self, bytes: &[u8], out: &mut Vec<u8>) {
+        let (pairs, _) = bytes.as_chunks::<2>();
+        let samples = pairs.iter().map(|pair| i16::from_le_bytes(*pair));
+        match self {
+            Self::ALaw => out.extend(samples.map(g711::a_law_from_i16)),
+            Self::F32Le => out.extend(samples.flat_map(|sample| from_i16(sample).to_le_bytes())),
+            Self::MuLaw => out.extend(samples.map(g711::mu_law_from_i16)),
+            Self::S16Le => out.extend_from_slice(bytes),
+        }
+    }
+}
 
 /// Rounds to the nearest step (halves away from zero) and clamps; +1.0 becomes 32767. NaN becomes 0.
 #[must_use]

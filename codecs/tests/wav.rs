@@ -3,6 +3,7 @@
 
 mod common;
 
+use codecs::pcm::RawEncoding;
 use codecs::wav::{HEADER_BYTES, decode, encode, header, streaming_header};
 use codecs::{AudioLimits, CodecError, read_audio};
 use common::{Random, voice};
@@ -95,7 +96,7 @@ fn our_reader_agrees_with_an_independent_writer_on_every_kind() {
 
 #[test]
 fn a_stream_of_unknown_length_reads_to_its_end() {
-    let mut file = streaming_header(24_000, &[]).unwrap();
+    let mut file = streaming_header(24_000, RawEncoding::S16Le, &[]).unwrap();
     codecs::pcm::encode_s16le(&voice(1_000, 24_000), &mut file);
     assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()), u32::MAX);
     assert_eq!(u32::from_le_bytes(file[40..44].try_into().unwrap()), u32::MAX);
@@ -110,25 +111,46 @@ fn a_stream_of_unknown_length_reads_to_its_end() {
 fn a_file_says_what_it_is_and_is_read_all_the_same() {
     let info = [(b"ISFT", "Voxlane"), (b"ICMT", "made by a machine")];
     let samples = voice(500, 24_000);
-    let mut file = header(24_000, 500, &info).unwrap();
-    assert_eq!(file.len(), streaming_header(24_000, &info).unwrap().len());
+    let mut file = header(24_000, RawEncoding::S16Le, 500, &info).unwrap();
+    assert_eq!(file.len(), streaming_header(24_000, RawEncoding::S16Le, &info).unwrap().len());
     assert_eq!((file.len() % 2, &file[36..40], &file[44..48]), (0, &b"LIST"[..], &b"INFO"[..]));
     codecs::pcm::encode_s16le(&samples, &mut file);
     assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()) as usize, file.len() - 8);
     assert_eq!(read(&file).unwrap().len(), 500);
     let mut other = hound::WavReader::new(std::io::Cursor::new(&file)).unwrap();
     assert_eq!(other.samples::<i16>().count(), 500);
-    assert!(header(24_000, 0, &[(b"ICMT", &"x".repeat(5_000))]).is_err());
+    assert!(header(24_000, RawEncoding::S16Le, 0, &[(b"ICMT", &"x".repeat(5_000))]).is_err());
+}
+
+#[test]
+fn a_stream_says_how_its_samples_are_encoded() {
+    let mut s16 = Vec::new();
+    codecs::pcm::encode_s16le(&voice(1_000, 8_000), &mut s16);
+    for (encoding, floor) in [
+        (RawEncoding::S16Le, 1.0 / 32_768.0),
+        (RawEncoding::F32Le, 1.0 / 32_768.0),
+        (RawEncoding::MuLaw, 0.04),
+        (RawEncoding::ALaw, 0.04),
+    ] {
+        let mut file = streaming_header(8_000, encoding, &[]).unwrap();
+        encoding.extend_from_s16le(&s16, &mut file);
+        assert_eq!(file.len(), HEADER_BYTES + 1_000 * encoding.bytes_per_sample() as usize);
+        let samples = read(&file).unwrap();
+        assert_eq!(samples.len(), 1_000, "{encoding:?}");
+        for (found, given) in samples.iter().zip(voice(1_000, 8_000)) {
+            assert!((found - given).abs() <= floor, "{encoding:?}: {found} for {given}");
+        }
+    }
 }
 
 #[test]
 fn a_header_knows_its_own_bound() {
-    assert_eq!(header(24_000, 0, &[]).unwrap().len(), HEADER_BYTES);
+    assert_eq!(header(24_000, RawEncoding::S16Le, 0, &[]).unwrap().len(), HEADER_BYTES);
     let most = u64::from((u32::MAX - 1 - 36) / 2);
-    let full = header(24_000, most, &[]).unwrap();
+    let full = header(24_000, RawEncoding::S16Le, most, &[]).unwrap();
     assert_ne!(u32::from_le_bytes(full[4..8].try_into().unwrap()), u32::MAX);
-    assert!(matches!(header(24_000, most + 1, &[]), Err(CodecError::TooLarge { .. })));
-    assert!(header(24_000, u64::MAX, &[]).is_err());
+    assert!(matches!(header(24_000, RawEncoding::S16Le, most + 1, &[]), Err(CodecError::TooLarge { .. })));
+    assert!(header(24_000, RawEncoding::S16Le, u64::MAX, &[]).is_err());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use codecs::ogg::{OggOpusSettings, OggOpusWriter};
 use codecs::opus::OpusPacket;
+use codecs::pcm::RawEncoding;
 use codecs::{CodecError, OPUS_CLOCK_HZ};
 use contract::Span;
 use proto::speech::SpeechFormat;
@@ -17,10 +18,7 @@ pub(crate) fn encoder(
     file_hz: u32,
     opus: OpusConfig,
 ) -> Result<StreamEncoder, CodecError> {
-    let form = match format {
-        SpeechFormat::Opus => Form::Opus,
-        SpeechFormat::ALaw | SpeechFormat::MuLaw | SpeechFormat::Pcm | SpeechFormat::Wav => Form::Pcm,
-    };
+    let form = if format.encoding().is_some() { Form::Pcm } else { Form::Opus };
     StreamEncoder::new(form, model_hz, file_hz, opus)
 }
 
@@ -36,12 +34,9 @@ enum Inner {
         writer: OggOpusWriter,
         held: Option<EncodedPacket>,
     },
-    Plain {
+    Raw {
         header: Option<Bytes>,
-    },
-    /// One byte for each 16-bit sample of the packets.
-    G711 {
-        code: fn(i16) -> u8,
+        encoding: RawEncoding,
     },
 }
 
@@ -53,8 +48,8 @@ impl FileWriter {
         pre_skip_48k: u32,
         serial: u32,
     ) -> Result<Self, CodecError> {
-        let inner = match format {
-            SpeechFormat::Opus => Inner::Ogg {
+        let inner = match format.encoding() {
+            None => Inner::Ogg {
                 writer: OggOpusWriter::new(&OggOpusSettings {
                     comments: origin(),
                     input_rate_hz: file_hz,
@@ -64,12 +59,11 @@ impl FileWriter {
                 })?,
                 held: None,
             },
-            SpeechFormat::ALaw => Inner::G711 { code: codecs::g711::a_law_from_i16 },
-            SpeechFormat::MuLaw => Inner::G711 { code: codecs::g711::mu_law_from_i16 },
-            SpeechFormat::Pcm => Inner::Plain { header: None },
-            SpeechFormat::Wav => {
-                let header = codecs::wav::streaming_header(file_hz, WAV_ORIGIN)?;
-                Inner::Plain { header: Some(header.into()) }
+            Some(encoding) => {
+                let header = matches!(format, SpeechFormat::Wav | SpeechFormat::WavF32)
+                    .then(|| codecs::wav::streaming_header(file_hz, encoding, WAV_ORIGIN))
+                    .transpose()?;
+                Inner::Raw { header: header.map(Bytes::from), encoding }
             }
         };
         Ok(Self { inner, timestamp_48k: 0 })
@@ -78,20 +72,11 @@ impl FileWriter {
     /// Takes packets in and returns the bytes that may leave.
     pub(crate) fn write(&mut self, packets: Vec<EncodedPacket>) -> Result<Bytes, CodecError> {
         match &mut self.inner {
-            Inner::Plain { header } => {
+            Inner::Raw { header, encoding } => {
                 let mut out = header.take().map(|bytes| bytes.to_vec()).unwrap_or_default();
                 for packet in packets {
                     self.timestamp_48k += u64::from(packet.duration_48k);
-                    out.extend_from_slice(&packet.data);
-                }
-                Ok(out.into())
-            }
-            Inner::G711 { code } => {
-                let mut out = Vec::new();
-                for packet in packets {
-                    self.timestamp_48k += u64::from(packet.duration_48k);
-                    let (pairs, _) = packet.data.as_chunks::<2>();
-                    out.extend(pairs.iter().map(|pair| code(i16::from_le_bytes(*pair))));
+                    encoding.extend_from_s16le(&packet.data, &mut out);
                 }
                 Ok(out.into())
             }
@@ -111,8 +96,7 @@ impl FileWriter {
     /// The bytes after the last packet.
     pub(crate) fn finish(&mut self) -> Result<Bytes, CodecError> {
         match &mut self.inner {
-            Inner::Plain { header } => Ok(header.take().unwrap_or_default()),
-            Inner::G711 { .. } => Ok(Bytes::new()),
+            Inner::Raw { header, .. } => Ok(header.take().unwrap_or_default()),
             Inner::Ogg { writer, held } => {
                 if let Some(last) = held.take() {
                     writer.write_last(ogg_packet(&last, self.timestamp_48k), last.trim_48k)?;

@@ -67,6 +67,7 @@ pub(crate) fn options(
         first_audio_limit: Span::from_micros(
             i64::try_from(config.first_audio_limit.as_micros()).unwrap_or(i64::MAX),
         ),
+        seed: config.seed,
         bench: config.bench,
         ..OpenOptions::new(source, name, clock.origin())
     })

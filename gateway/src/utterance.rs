@@ -8,6 +8,8 @@ use std::time::Duration;
 use contract::{
     ContextId, EngineError, EngineHandle, FinishReason, OpenContext, Output, Playback, Span, Tick, Usage,
 };
+use proto::alignment::{Alignment, TimedCharacter};
+use proto::at_wire_clock;
 use proto::catalog::Target;
 use proto::reader::Part;
 use proto::shape::Shape;
@@ -33,8 +35,6 @@ pub(crate) struct Utterance {
     context: ContextId,
     app: Arc<App>,
     parts: VecDeque<Part>,
-    /// The segment that text goes into.
-    segment: u32,
     shape: Shape,
     outputs: mpsc::Receiver<Box<Tagged>>,
     level: Arc<Level>,
@@ -48,6 +48,8 @@ pub(crate) struct Utterance {
     started: Option<Tick>,
     taken: Span,
     sample_rate: u32,
+    /// When characters sound, where somebody wants to know.
+    alignment: Option<Alignment>,
     ended: bool,
 }
 
@@ -97,7 +99,6 @@ impl Utterance {
             context,
             app: Arc::clone(app),
             parts: parts.into(),
-            segment: 0,
             shape: target.shape(),
             outputs,
             level,
@@ -110,8 +111,26 @@ impl Utterance {
             started: None,
             taken: Span::ZERO,
             sample_rate: target.sample_rate,
+            alignment: None,
             ended: false,
         })
+    }
+
+    /// From now on [`Utterance::times`] knows when characters sound. To be called before the first step.
+    pub(crate) fn keep_times(&mut self) {
+        let mut alignment = Alignment::with_times();
+        for part in &self.parts {
+            alignment.handle_part(part);
+        }
+        self.alignment = Some(alignment);
+    }
+
+    /// The characters that begin before 48 kHz position `until` and were not given before.
+    pub(crate) fn times(&mut self, until: u64) -> Vec<TimedCharacter> {
+        let Some(alignment) = &mut self.alignment else { return Vec::new() };
+        let times = alignment.timed(until);
+        alignment.forget(until);
+        times
     }
 
     /// The next step; nothing follows [`Step::Finished`].
@@ -165,9 +184,9 @@ impl Utterance {
         while let Some(part) = self.parts.front() {
             let given = match part {
                 Part::Speak { said, .. } => self.engine.push_text(self.context, said).map(|_| ()),
-                Part::Cut => self.engine.end_segment(self.context).map(|_| self.segment += 1),
+                Part::Cut => self.engine.end_segment(self.context).map(|_| self.shape.handle_cut()),
                 Part::Pause { ms, .. } => {
-                    let silence = self.shape.handle_pause(self.segment, *ms);
+                    let silence = self.shape.handle_pause(*ms);
                     self.waiting.extend(silence.iter());
                     Ok(())
                 }
@@ -220,7 +239,11 @@ impl Utterance {
         self.level.taken(&output);
         match output {
             Output::Chunk(chunk) => {
+                let first = self.shape.given();
                 let samples = self.shape.handle_samples(chunk.segment, chunk.samples);
+                if let Some(alignment) = &mut self.alignment {
+                    alignment.handle_chunk(chunk.segment, first, &samples, self.sample_rate);
+                }
                 self.waiting.extend(samples.iter());
             }
             Output::Finished { reason, usage, error } => {
@@ -229,6 +252,10 @@ impl Utterance {
                 self.last = Some((reason, usage, error));
             }
             Output::SegmentFinished { segment, end_sample, .. } => {
+                if let Some(alignment) = &mut self.alignment {
+                    alignment
+                        .handle_segment_end(segment, at_wire_clock(self.shape.given(), self.sample_rate));
+                }
                 tracing::debug!(segment, end_sample, "segment spoken");
                 let pause = self.shape.handle_segment_end(segment);
                 self.waiting.extend(pause.iter());

@@ -33,6 +33,7 @@ pub(crate) struct Engine {
     clock: Clock,
     next_context: AtomicU64,
     open_max: usize,
+    seed: Option<u64>,
     bench: bool,
     kept: Option<Arc<Kept>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -41,7 +42,7 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn open(options: OpenOptions) -> Result<Self, OpenError> {
         let clock = Clock::since(options.start);
-        let bench = options.bench;
+        let (seed, bench) = (options.seed, options.bench);
         let kept = match &options.features {
             None => None,
             Some(folder) => {
@@ -60,6 +61,7 @@ impl Engine {
             clock,
             next_context: AtomicU64::new(1),
             open_max: started.open_max,
+            seed,
             bench,
             kept,
             thread: Mutex::new(Some(started.thread)),
@@ -142,7 +144,7 @@ impl EngineHandle for Engine {
         }
         let plan = self.text.plan(&request)?;
         let context = ContextId(self.next_context.fetch_add(1, Ordering::Relaxed));
-        let seed = plan.seed.unwrap_or_else(drawn_seed);
+        let seed = plan.seed.or(self.seed).unwrap_or_else(drawn_seed);
         let text = TextState {
             segment: 0,
             stream: None,

@@ -50,6 +50,8 @@ pub struct OpenOptions {
     /// Contexts that may hold device state at once.
     pub contexts_max: u32,
     pub device: DeviceChoice,
+    /// Of contexts that give none; `None` draws one for each.
+    pub seed: Option<u64>,
     /// Accept [`contract::OpenContext::exact_frames`].
     pub bench: bool,
     /// [`contract::Tick::START`], so that the gateway's ticks and the engine's agree.
@@ -73,6 +75,7 @@ impl OpenOptions {
             name,
             contexts_max: 32,
             device: DeviceChoice::Cpu { cores: None },
+            seed: None,
             bench: false,
             start,
             voice_cache_bytes: 64 << 20,

@@ -8,7 +8,8 @@ use contract::{
     Clip, CloneMode, EngineError, FinishReason, Lane, Layout, OpenContext, Output, Playback, Sampling, Span,
     VoiceChoice,
 };
-use support::{Ear, SENTENCE, begin, engine, now, request, speak};
+use runtime::OpenOptions;
+use support::{Ear, SENTENCE, begin, engine, now, options, request, speak};
 
 #[test]
 fn a_sentence_is_spoken_to_its_end_in_both_layouts_by_every_voice() {
@@ -32,6 +33,16 @@ fn a_sentence_is_spoken_to_its_end_in_both_layouts_by_every_voice() {
             assert_eq!(heard.chunks[0].lane, Lane::Urgent, "the first chunk is urgent");
         }
     }
+}
+
+#[test]
+fn a_request_without_a_seed_takes_the_configured_one() {
+    let seeded = runtime::open(OpenOptions { seed: Some(7), ..options() }).expect("opens");
+    let unsaid = |asked: OpenContext| OpenContext { sampling: Sampling::default(), ..asked };
+    let asked = request("june", Layout::Streamed, 7);
+    let told = speak(engine(), asked.clone(), "Seven.").samples();
+    assert_eq!(speak(&seeded, unsaid(asked.clone()), "Seven.").samples(), told);
+    assert_ne!(speak(engine(), unsaid(asked), "Seven.").samples(), told, "without one each draws its own");
 }
 
 #[test]

@@ -36,6 +36,15 @@ pub struct Ask {
     pub trim: bool,
 }
 
+impl Ask {
+    /// Leaves the language to the model where it has none by the name asked for.
+    pub fn forget_unknown_language(&mut self, info: &EngineInfo) {
+        let known = find_model(info, self.model.as_deref()).map(|model| &model.languages[..]);
+        self.language =
+            self.language.take().filter(|asked| known.is_ok_and(|known| language(known, asked).is_some()));
+    }
+}
+
 /// How a clip speaks, by name.
 pub const CLONE_MODES: &[(&str, CloneMode)] =
     &[("in_context", CloneMode::InContext), ("speaker", CloneMode::Speaker)];
@@ -242,9 +251,8 @@ fn find_layout(
 
 fn find_language(model: &ModelInfo, asked: Option<&str>) -> Result<Option<String>, EngineError> {
     let Some(asked) = asked else { return Ok(None) };
-    let lower = asked.to_lowercase();
-    match model.languages.iter().find(|language| **language == lower) {
-        Some(language) => Ok(Some(language.clone())),
+    match language(&model.languages, asked) {
+        Some(language) => Ok(Some(language.to_owned())),
         None => Err(EngineError::UnknownLanguage {
             language: asked.chars().take(64).collect(),
             known: model.languages.clone(),
@@ -266,6 +274,47 @@ fn spoken_language<'a>(model: &'a ModelInfo, voice: Option<&str>, asked: Option<
     let mut known = model.languages.iter().filter(|language| *language != UNDECIDED);
     let only = known.next()?;
     known.next().is_none().then_some(only)
+}
+
+/// ISO 639-1 codes of languages that models name in English.
+const LANGUAGE_CODES: &[(&str, &str)] = &[
+    ("ar", "arabic"),
+    ("cs", "czech"),
+    ("da", "danish"),
+    ("de", "german"),
+    ("el", "greek"),
+    ("en", "english"),
+    ("es", "spanish"),
+    ("fi", "finnish"),
+    ("fr", "french"),
+    ("hi", "hindi"),
+    ("hu", "hungarian"),
+    ("id", "indonesian"),
+    ("it", "italian"),
+    ("ja", "japanese"),
+    ("ko", "korean"),
+    ("nl", "dutch"),
+    ("no", "norwegian"),
+    ("pl", "polish"),
+    ("pt", "portuguese"),
+    ("ro", "romanian"),
+    ("ru", "russian"),
+    ("sv", "swedish"),
+    ("th", "thai"),
+    ("tr", "turkish"),
+    ("uk", "ukrainian"),
+    ("vi", "vietnamese"),
+    ("zh", "chinese"),
+];
+
+/// Which of `known` is meant by a name or by an ISO 639-1 code, with or without a region (`en-GB`).
+#[must_use]
+pub fn language<'a>(known: &'a [String], asked: &str) -> Option<&'a str> {
+    let lower = asked.to_lowercase();
+    let code = lower.split(['-', '_']).next().unwrap_or_default();
+    let named =
+        LANGUAGE_CODES.iter().find(|(known, _)| *known == code).map_or(lower.as_str(), |(_, name)| *name);
+    known.iter().find(|known| **known == lower || **known == named).map(String::as_str)
 }
 
 fn unsupported(field: &'static str, model: &ModelInfo, hint: &str) -> WireError {

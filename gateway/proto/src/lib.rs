@@ -4,21 +4,28 @@
 //! | module | what it decides |
 //! |---|---|
 //! | [`wire`] | how messages look, and which bytes of a peer are refused, by which error |
-//! | [`session`] | what one native connection does next |
+//! | [`session`] | what one connection does next, whatever its protocol |
+//! | [`dialect`] | how a protocol's clients speak with a session |
 //! | [`reader`] | how text is read for the ear and handed on segment by segment |
 //! | [`segmenter`] | where streamed text is cut into segments that fit the model |
 //! | [`pacer`] | when a packet may leave |
 //! | [`playback`] | where the listener is, and so when each sample is due |
-//! | [`alignment`] | which words the listener has heard |
+//! | [`alignment`] | which words the listener has heard, and when each character sounds |
 //! | [`shape`] | what of an engine's samples goes on, and which pauses stand between |
 //! | [`catalog`] | which model, voice and layout a request means |
 //! | [`speech`] | what `POST /v1/audio/speech` asks |
+//! | [`body`] | how the sound of a whole text stands in an answer |
+//! | [`elevenlabs`], [`cartesia`] | what clients of these services ask, and how they are answered |
 //!
 //! The rule of every state machine here: after each mutation the caller drains `poll_output` until it
 //! is empty and then reads `poll_timeout`; only then comes the next mutation.
 
 pub mod alignment;
+pub mod body;
+pub mod cartesia;
 pub mod catalog;
+pub mod dialect;
+pub mod elevenlabs;
 pub mod fuzz;
 pub mod link;
 pub mod pacer;

@@ -3,9 +3,14 @@
 
 use std::sync::Arc;
 
-use contract::{CloneMode, Layout};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use codecs::pcm::RawEncoding;
+use contract::{CloneMode, Layout, Span, Usage};
 use serde::Serialize;
 
+use crate::body::{Body, Sound};
 use crate::catalog::{Ask, CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 use crate::wire::{ErrorObject, Fields, Json, SAMPLE_RATES, WireError, loudness, sampling, voice};
 
@@ -70,6 +75,8 @@ pub struct SpeechReference {
 pub enum SpeechFormat {
     /// G.711 A-law, 8 bits a sample, no header; telephony's 8 kHz unless asked otherwise.
     ALaw,
+    /// 32-bit little-endian float mono, no header.
+    F32,
     /// G.711 mu-law, likewise.
     MuLaw,
     /// Opus in Ogg.
@@ -77,6 +84,8 @@ pub enum SpeechFormat {
     /// Signed 16-bit little-endian mono, no header.
     Pcm,
     Wav,
+    /// WAV of 32-bit floats.
+    WavF32,
 }
 
 /// How the answer's body is framed.
@@ -94,7 +103,19 @@ impl SpeechFormat {
     pub const fn rate_hz(self, model_hz: u32) -> u32 {
         match self {
             Self::ALaw | Self::MuLaw => 8_000,
-            Self::Opus | Self::Pcm | Self::Wav => model_hz,
+            Self::F32 | Self::Opus | Self::Pcm | Self::Wav | Self::WavF32 => model_hz,
+        }
+    }
+
+    /// The samples' encoding; `None` for Opus.
+    #[must_use]
+    pub const fn encoding(self) -> Option<RawEncoding> {
+        match self {
+            Self::ALaw => Some(RawEncoding::ALaw),
+            Self::F32 | Self::WavF32 => Some(RawEncoding::F32Le),
+            Self::MuLaw => Some(RawEncoding::MuLaw),
+            Self::Opus => None,
+            Self::Pcm | Self::Wav => Some(RawEncoding::S16Le),
         }
     }
 
@@ -104,8 +125,8 @@ impl SpeechFormat {
             Self::ALaw => "audio/PCMA",
             Self::MuLaw => "audio/PCMU",
             Self::Opus => "audio/ogg; codecs=opus",
-            Self::Pcm => "audio/pcm",
-            Self::Wav => "audio/wav",
+            Self::F32 | Self::Pcm => "audio/pcm",
+            Self::Wav | Self::WavF32 => "audio/wav",
         }
     }
 }
@@ -121,16 +142,7 @@ impl SpeechRequest {
             return Err(WireError::InvalidJson { at: 0, what: "it is no object" });
         };
         let mut fields = Fields::open(entries, "", "the request", FIELDS)?;
-        let input = fields.string("input", usize::MAX)?;
-        let input = fields.required("input", input)?;
-        let characters = input.chars().count();
-        if characters > input_max {
-            let bound = format!("at most {input_max} characters, but has {characters}");
-            return Err(fields.out_of_range("input", bound));
-        }
-        if !input.chars().any(char::is_alphanumeric) {
-            return Err(fields.out_of_range("input", "text with a letter or a digit".to_owned()));
-        }
+        let input = spoken(&mut fields, "input", input_max)?;
         let model = fields.string("model", 256)?;
         let format = format(&mut fields)?;
         if fields.number("speed", f64::MIN, f64::MAX)?.is_some_and(|speed| speed != 1.0) {
@@ -172,6 +184,21 @@ impl SpeechRequest {
 
     /// Layouts in the order HTTP prefers them: all the text is there.
     pub const LAYOUTS: [Layout; 2] = [Layout::Whole, Layout::Streamed];
+}
+
+/// A whole text that can be spoken, of at most `characters_max` characters.
+pub(crate) fn spoken(fields: &mut Fields, name: &str, characters_max: usize) -> Result<String, WireError> {
+    let text = fields.string(name, usize::MAX)?;
+    let text = fields.required(name, text)?;
+    let characters = text.chars().count();
+    if characters > characters_max {
+        let bound = format!("at most {characters_max} characters, but has {characters}");
+        return Err(fields.out_of_range(name, bound));
+    }
+    if !text.chars().any(char::is_alphanumeric) {
+        return Err(fields.out_of_range(name, "text with a letter or a digit".to_owned()));
+    }
+    Ok(text)
 }
 
 fn reference(fields: &mut Fields) -> Result<Option<SpeechReference>, WireError> {
@@ -221,6 +248,38 @@ pub struct SpeechUsage {
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub total_tokens: u64,
+}
+
+/// The body of a `stream_format: "sse"` answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Events;
+
+impl Events {
+    fn delta(sound: &Sound) -> String {
+        if sound.audio.is_empty() {
+            return String::new();
+        }
+        SpeechEvent::Delta { audio: BASE64_STANDARD.encode(&sound.audio) }.to_event()
+    }
+}
+
+impl Body for Events {
+    fn media_type(&self) -> &'static str {
+        "text/event-stream"
+    }
+
+    fn sound(&mut self, sound: Sound, _after: Span) -> Bytes {
+        Self::delta(&sound).into()
+    }
+
+    fn end(&mut self, rest: Sound, usage: &Usage, _after: Span) -> Bytes {
+        let usage = SpeechUsage::new(usage.text_ids, usage.frames);
+        (Self::delta(&rest) + &SpeechEvent::Done { usage }.to_event()).into()
+    }
+
+    fn broken(&mut self, error: ErrorObject) -> Option<Bytes> {
+        Some(SpeechEvent::Error { error }.to_event().into())
+    }
 }
 
 impl SpeechEvent {

@@ -180,3 +180,19 @@ fn speech_events_are_written_as_openai_writes_them() {
         "data: {\"type\":\"speech.audio.done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":10,\"total_tokens\":13}}\n\n"
     );
 }
+
+#[test]
+fn a_language_is_known_by_its_name_or_its_code() {
+    let known = ["auto".to_owned(), "english".to_owned(), "chinese".to_owned()];
+    for (asked, found) in [
+        ("English", Some("english")),
+        ("en", Some("english")),
+        ("en-GB", Some("english")),
+        ("zh_CN", Some("chinese")),
+        ("auto", Some("auto")),
+        ("de", None),
+        ("", None),
+    ] {
+        assert_eq!(catalog::language(&known, asked), found, "{asked}");
+    }
+}

@@ -26,7 +26,7 @@ fn attach(rig: &mut Rig, received: &[Received]) -> (Vec<ServerMessage>, Vec<Head
                 packets.push(Header::decode(&message).expect("a good header").0);
             }
             Output::SendPing(payload) => rig.pings.push(payload),
-            Output::Engine(EngineCommand::Playback { .. }) => {}
+            Output::Said(_) | Output::Engine(EngineCommand::Playback { .. }) => {}
             other => panic!("{other:?}"),
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use codecs::pcm::RawEncoding;
 use codecs::{AudioLimits, read_audio};
 use contract::{
     Clip, CloneMode, EngineError, EngineHandle, FinishReason, Health, Span, Tick, Usage, VoiceChoice,
@@ -247,7 +248,7 @@ impl Out {
         self.put(&bytes)?;
         if self.format == SpeechFormat::Wav {
             let samples = self.samples_48k * u64::from(self.rate) / u64::from(codecs::OPUS_CLOCK_HZ);
-            let header = codecs::wav::header(self.rate, samples, WAV_ORIGIN)
+            let header = codecs::wav::header(self.rate, RawEncoding::S16Le, samples, WAV_ORIGIN)
                 .map_err(|e| failed(&self.path.display(), &e))?;
             self.file.seek(SeekFrom::Start(0)).map_err(|error| failed(&self.path.display(), &error))?;
             self.put(&header)?;

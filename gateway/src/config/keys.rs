@@ -171,6 +171,12 @@ pub const KEYS: &[Key] = &[
         "2000",
         "Predicted wait for first audio past which a request is refused; 150 keeps goodput up in overload",
     ),
+    key(
+        "engine.seed",
+        Kind::Text("a whole number; empty draws one for each"),
+        "",
+        "Seed of requests that give none, as clients of protocols without seeds do",
+    ),
     key("engine.bench", Kind::Bool, "false", "Let requests set an exact number of frames, for measuring"),
     key(
         "auth.secret",
@@ -250,6 +256,12 @@ pub const KEYS: &[Key] = &[
         "Longest WebSocket message from a client",
     ),
     key("stream.lead_ms", count(100, 60_000, "ms"), "3000", "Audio sent ahead of the playback clock"),
+    key(
+        "stream.unreported_lead_ms",
+        count(100, 600_000, "ms"),
+        "10000",
+        "The same for clients of protocols that report no playback, and buffer for themselves",
+    ),
     key(
         "stream.resume_window_ms",
         count(0, 60_000, "ms"),

@@ -123,6 +123,8 @@ impl Resolved {
         let (device, precision) = (self.text("engine.device"), self.text("engine.precision"));
         crate::native::read_device(device).map_err(|what| self.unfit("engine.device", what))?;
         crate::native::read_precision(precision).map_err(|what| self.unfit("engine.precision", what))?;
+        let seed = Some(self.text("engine.seed")).filter(|seed| !seed.is_empty());
+        let seed = seed.map(str::parse).transpose().map_err(|_| self.refuse("engine.seed"))?;
         let filter = self.text("log.filter");
         crate::logs::filter(filter).map_err(|what| self.unfit("log.filter", what))?;
         let path = |name| Some(self.text(name)).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -154,6 +156,7 @@ impl Resolved {
                 random_weights: (!random.is_empty()).then(|| random.to_owned()),
                 contexts_max: self.count("engine.contexts_max") as u32,
                 first_audio_limit: self.millis("engine.first_audio_limit_ms"),
+                seed,
                 bench: self.bool("engine.bench"),
             },
             auth: self.auth(),
@@ -162,6 +165,7 @@ impl Resolved {
                 frame_bytes_max: self.count("stream.frame_bytes_max") as usize,
                 message_bytes_max: self.count("stream.message_bytes_max") as usize,
                 lead: self.millis("stream.lead_ms"),
+                unreported_lead: self.millis("stream.unreported_lead_ms"),
                 resume_window: self.millis("stream.resume_window_ms"),
                 idle: self.millis("stream.idle_ms"),
                 context_idle: self.millis("stream.context_idle_ms"),

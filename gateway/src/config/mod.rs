@@ -65,6 +65,8 @@ pub struct EngineConfig {
     pub contexts_max: u32,
     /// A request whose first audio is predicted later than this is refused.
     pub first_audio_limit: Duration,
+    /// Of requests that give none; `None` draws one for each.
+    pub seed: Option<u64>,
     /// Requests may set the exact number of frames.
     pub bench: bool,
 }
@@ -83,6 +85,8 @@ pub struct StreamConfig {
     pub frame_bytes_max: usize,
     pub message_bytes_max: usize,
     pub lead: Duration,
+    /// Of clients that report no playback.
+    pub unreported_lead: Duration,
     pub resume_window: Duration,
     pub idle: Duration,
     pub context_idle: Duration,

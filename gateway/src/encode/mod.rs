@@ -151,8 +151,9 @@ fn copy(batch: &PacketBatch, out: &mut Vec<EncodedPacket>) {
 fn pcm_packet(samples: &[f32], rate_hz: u32) -> EncodedPacket {
     let mut data = Vec::with_capacity(samples.len() * 2);
     codecs::pcm::encode_s16le(samples, &mut data);
-    let duration_48k = samples.len() as u32 * (codecs::OPUS_CLOCK_HZ / rate_hz);
-    EncodedPacket { data: Bytes::from(data), duration_48k, trim_48k: 0, dtx: false }
+    // Whole packets are 20 ms at every rate, so only a stream's last one can be rounded.
+    let duration = samples.len() as u64 * u64::from(codecs::OPUS_CLOCK_HZ) / u64::from(rate_hz);
+    EncodedPacket { data: Bytes::from(data), duration_48k: duration as u32, trim_48k: 0, dtx: false }
 }
 
 /// Samples of 20 ms.
@@ -172,7 +173,14 @@ mod tests {
 
     #[test]
     fn durations_add_up_to_the_samples_given_whatever_the_form_and_rate() {
-        for (form, wire_hz) in [(Form::Opus, 24_000), (Form::Opus, 48_000), (Form::Pcm, 16_000)] {
+        let forms = [
+            (Form::Opus, 24_000),
+            (Form::Opus, 48_000),
+            (Form::Pcm, 16_000),
+            (Form::Pcm, 22_050),
+            (Form::Pcm, 44_100),
+        ];
+        for (form, wire_hz) in forms {
             let mut encoder = StreamEncoder::new(form, 24_000, wire_hz, OPUS).expect("valid rates");
             let mut packets = Vec::new();
             for length in [1_920, 7, 13_001] {

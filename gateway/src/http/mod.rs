@@ -1,8 +1,12 @@
 //! The public endpoints that are plain HTTP, and what every answer has in common.
 
 mod assets;
+mod cartesia;
 mod catalogue;
+mod elevenlabs;
 mod speech;
+mod whole;
+mod words;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -31,6 +35,13 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/audio/voices", get(crate::voices::list).post(crate::voices::create))
         .route("/v1/audio/voices/{id}", axum::routing::delete(crate::voices::delete))
         .route("/v1/audio/speech", post(speech::speak))
+        .route("/v1/text-to-speech/{voice}", post(elevenlabs::speak))
+        .route("/v1/text-to-speech/{voice}/stream", post(elevenlabs::speak))
+        .route("/v1/text-to-speech/{voice}/with-timestamps", post(elevenlabs::document))
+        .route("/v1/text-to-speech/{voice}/stream/with-timestamps", post(elevenlabs::lines))
+        .route("/v1/voices", get(elevenlabs::voices))
+        .route("/tts/bytes", post(cartesia::bytes))
+        .route("/tts/sse", post(cartesia::events))
         .route("/v1/realtime/client_secrets", post(crate::auth::create_client_secret))
         .route("/v1/stream", get(crate::stream::upgrade))
         .layer(body_bound)
@@ -65,7 +76,7 @@ pub(crate) async fn answer(State(app): State<Arc<App>>, mut request: Request, ne
     };
     let mut response = match answered.extensions().get::<Refused>() {
         Some(Refused(error)) => {
-            let mut refused = error.respond(&id);
+            let mut refused = words::Words::of(&path).refusal(error, &id);
             // What the refusal says in headers: Allow, Upgrade...
             for (name, value) in answered.headers() {
                 if !refused.headers().contains_key(name) && name != header::CONTENT_LENGTH {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::{EngineError, EngineHandle, FinishReason, Output as EngineOutput, Span, Tick, Usage};
+use proto::dialect::Dialect;
 use proto::session::{
     Config, EncodeJob, Encoded as WireEncoded, EngineCommand, Message, Output, Session, TimeoutReason,
 };
@@ -43,6 +44,16 @@ enum Wake {
     Written(u64),
 }
 
+/// What a session is started with.
+pub(super) struct Start {
+    pub(super) engine: Arc<dyn EngineHandle>,
+    pub(super) config: Config,
+    pub(super) dialect: Box<dyn Dialect>,
+    pub(super) place: Place,
+    pub(super) owner: TokenEnd,
+    pub(super) account: Account,
+}
+
 struct Drive {
     app: Arc<App>,
     session: Session,
@@ -68,14 +79,8 @@ struct Drive {
 }
 
 /// Runs a session from its first socket to its end.
-pub(super) async fn run(
-    app: Arc<App>,
-    engine: Arc<dyn EngineHandle>,
-    config: Config,
-    socket: Socket,
-    place: Place,
-    (owner, account): (TokenEnd, Account),
-) {
+pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
+    let Start { engine, config, dialect, place, owner, account } = start;
     let rate = config.engine.models.first().map_or(0, |model| model.sample_rate);
     let mut counted = Counted::new();
     let epochs = config.limits.contexts_open + LETTING_GO_MAX;
@@ -85,7 +90,8 @@ pub(super) async fn run(
     let (door, mut visitors) = mpsc::channel(1);
     let token = config.resume.clone();
     app.sessions.announce(owner.resume_key(&token), door.clone(), &place);
-    let session = Session::new(app.clock.now(), config);
+    let session = Session::with_dialect(app.clock.now(), config, dialect);
+    let watch = Watch::new(account.door);
     let mut drive = Drive {
         app: Arc::clone(&app),
         session,
@@ -101,7 +107,7 @@ pub(super) async fn run(
         account,
         rate,
         replies: VecDeque::new(),
-        watch: Watch::default(),
+        watch,
         evicted: false,
         over: None,
     };
@@ -296,18 +302,13 @@ impl Drive {
             }
             Output::Reference(job) => super::references::judge(*job, self.judged.clone()),
             Output::Resume { token, received } => self.resume(now, &token, received),
-            Output::SendBinary(bytes) => {
-                self.watch.packet(now, &bytes);
-                self.send(now, Outgoing::Binary(bytes));
-            }
+            Output::Said(said) => self.watch.said(now, said),
+            Output::SendBinary(bytes) => self.send(now, Outgoing::Binary(bytes)),
             Output::SendPing(payload) => {
                 self.watch.ping(now, payload);
                 self.send(now, Outgoing::Ping(payload));
             }
-            Output::SendText(text) => {
-                Watch::message(&text);
-                self.send(now, Outgoing::Text(text));
-            }
+            Output::SendText(text) => self.send(now, Outgoing::Text(text)),
         }
     }
 

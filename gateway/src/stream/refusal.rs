@@ -5,36 +5,39 @@ use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
-use proto::wire::{CloseCode, ErrorMessage, SUBPROTOCOL, ServerMessage};
-
-use crate::error::ApiError;
+use proto::wire::CloseCode;
 
 /// Time the peer gets to take the error and the Close, and to answer it.
 const LINGER: Duration = Duration::from_secs(2);
 /// It may not say anything, so little room is enough.
 const BYTES_MAX: usize = 4_096;
 
-/// Upgrades, says why not, closes with 4401.
-pub(super) fn tell(upgrade: WebSocketUpgrade, error: ApiError, request_id: String) -> Response {
-    crate::metrics::error(error.code);
+/// What the peer hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The error, in the words of the protocol.
+    pub(crate) message: String,
+    pub(crate) code: CloseCode,
+}
+
+/// Upgrades, says why not, closes.
+pub(super) fn tell(upgrade: WebSocketUpgrade, protocols: &'static [&str], refusal: Refusal) -> Response {
     upgrade
-        .protocols([SUBPROTOCOL])
+        .protocols(protocols.iter().copied())
         .read_buffer_size(BYTES_MAX)
         .write_buffer_size(BYTES_MAX)
         .max_frame_size(BYTES_MAX)
         .max_message_size(BYTES_MAX)
         .on_upgrade(async move |websocket| {
             // A peer that takes nothing is let go of.
-            let _ended = tokio::time::timeout(LINGER, close(websocket, error, request_id)).await;
+            let _ended = tokio::time::timeout(LINGER, close(websocket, refusal)).await;
         })
 }
 
-async fn close(mut websocket: WebSocket, error: ApiError, request_id: String) {
-    let error = error.object(&request_id);
-    let message = ServerMessage::Error(ErrorMessage { error, context: None, epoch: None, id: None });
-    let code = CloseCode::Token;
+async fn close(mut websocket: WebSocket, refusal: Refusal) {
+    let Refusal { message, code } = refusal;
     let frame = CloseFrame { code: code.code(), reason: code.name().into() };
-    let said = websocket.send(Message::Text(message.to_json().into())).await.is_ok();
+    let said = websocket.send(Message::Text(message.into())).await.is_ok();
     if said && websocket.send(Message::Close(Some(frame))).await.is_ok() {
         while websocket.recv().await.is_some_and(|item| item.is_ok()) {}
     }

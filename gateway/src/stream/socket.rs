@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite;
 use crate::drain::Guard;
 
 /// Messages read and not yet handled: a message can be 256 KiB, so few are enough to bound memory.
-const EVENTS: usize = 8;
+pub(super) const EVENTS: usize = 8;
 
 /// Messages that wait for the socket. Their bytes are bounded by the session's own limits.
 const OUTGOING: usize = 8_192;
@@ -89,10 +89,11 @@ pub(super) enum Activity {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotTaken;
 
-/// Splits a WebSocket and starts both tasks, which hold `guard` until the socket is done with.
-pub(super) fn start(websocket: WebSocket, guard: &Arc<Guard>) -> Socket {
+/// Splits a WebSocket and starts both tasks, which hold `guard` until the socket is done with. At most
+/// `events` messages are read ahead.
+pub(super) fn start(websocket: WebSocket, events: usize, guard: &Arc<Guard>) -> Socket {
     let (sink, stream) = websocket.split();
-    let (event_sender, events) = mpsc::channel(EVENTS);
+    let (event_sender, events) = mpsc::channel(events.max(1));
     let (outgoing, messages) = mpsc::channel(OUTGOING);
     let shared = Arc::new(Shared::default());
     let (reading, writing) = (Arc::clone(guard), Arc::clone(guard));

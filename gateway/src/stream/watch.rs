@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use contract::{FinishReason, Output as EngineOutput, Tick};
-use proto::session::{Counters, EpochKey};
-use proto::wire::{Header, ServerMessage};
+use proto::session::{Counters, EpochKey, Said};
 
 use crate::metrics;
 
 /// Follows one session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watch {
+    /// The endpoint's name.
+    door: &'static str,
     epochs: BTreeMap<EpochKey, Epoch>,
     ping: Option<([u8; 8], Tick)>,
     counted: Counters,
@@ -26,6 +27,10 @@ struct Epoch {
 }
 
 impl Watch {
+    pub(super) fn new(door: &'static str) -> Self {
+        Self { door, epochs: BTreeMap::new(), ping: None, counted: Counters::default() }
+    }
+
     pub(super) fn text(&mut self, now: Tick, key: EpochKey) {
         // Epochs whose end never came through here would pile up; the oldest tells nothing any more.
         if self.epochs.len() > 256 {
@@ -54,32 +59,27 @@ impl Watch {
         }
     }
 
-    /// A binary message leaves.
-    pub(super) fn packet(&mut self, now: Tick, message: &[u8]) {
-        metrics::packets(1, message.len() as u64);
-        let Ok((header, _)) = Header::decode(message) else { return };
-        let key = EpochKey { context: header.context, epoch: header.epoch };
+    /// The session has said something.
+    pub(super) fn said(&mut self, now: Tick, said: Said) {
+        match said {
+            Said::Error { code } => metrics::error_named(code),
+            Said::Packet { key, last, bytes } => self.packet(now, key, last, bytes),
+        }
+    }
+
+    fn packet(&mut self, now: Tick, key: EpochKey, last: bool, bytes: usize) {
+        metrics::packets(1, bytes as u64);
         let Some(epoch) = self.epochs.get_mut(&key) else { return };
         if !std::mem::replace(&mut epoch.heard, true) {
             if let Some(began) = epoch.first_text {
-                metrics::first_audio("stream", now.since(began));
+                metrics::first_audio(self.door, now.since(began));
             }
             if let Some(began) = epoch.first_samples {
                 metrics::first_packet(now.since(began));
             }
         }
-        if epoch.finished && header.flags.contains(proto::wire::Flags::END) {
+        if epoch.finished && last {
             self.epochs.remove(&key);
-        }
-    }
-
-    /// A text message leaves.
-    pub(super) fn message(text: &str) {
-        // The tag comes first in every message, so others cost one comparison.
-        if text.starts_with("{\"type\":\"error\"")
-            && let Ok(ServerMessage::Error(error)) = ServerMessage::from_json(text)
-        {
-            metrics::error_named(error.error.code);
         }
     }
 

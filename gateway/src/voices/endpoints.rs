@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use proto::catalog::{self, VoiceEntry};
+use proto::catalog::{self, Listing, VoiceEntry};
 use serde_json::json;
 
 use super::clip::record;
@@ -15,7 +15,7 @@ use super::record::{Mode, Record, Sharing, Viewer};
 use super::resolve::{bad, blocking, default_mode};
 use super::store::{NewVoice, Store, StoreError};
 use crate::app::App;
-use crate::auth::{Caller, Scope};
+use crate::auth::{Caller, Principal, Scope};
 use crate::error::ApiError;
 
 /// The voices of every loaded model, then those kept for the caller.
@@ -23,14 +23,21 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
-    let caller = caller.0?;
+    Ok(body(&json!(listing(&app, &caller.0?).await?)))
+}
+
+/// What [`list`] answers with.
+///
+/// # Errors
+/// An engine that does not serve; ours, when the folder of voices cannot be read.
+pub(crate) async fn listing(app: &App, caller: &Principal) -> Result<Listing<VoiceEntry>, ApiError> {
     let mut listing = catalog::voices(&app.engine()?.info(), app.started_unix);
     if let Some(store) = app.voices.clone() {
-        let viewer = Viewer::of(&caller);
+        let viewer = Viewer::of(caller);
         let kept = blocking(move || store.list(&viewer).map_err(|error| refused(&error))).await?;
         listing.data.extend(kept.iter().map(entry));
     }
-    Ok(body(&json!(listing)))
+    Ok(listing)
 }
 
 /// Reads, judges and keeps a clip.

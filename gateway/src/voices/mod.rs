@@ -14,7 +14,7 @@ mod shelf;
 mod store;
 
 pub(crate) use clip::{ClipError, judged, prepare};
-pub(crate) use endpoints::{create, delete, list};
+pub(crate) use endpoints::{create, delete, list, listing};
 pub(crate) use record::Viewer;
 pub(crate) use resolve::choose;
 pub(crate) use shelf::Shelf;

@@ -92,6 +92,7 @@ fn check_refuses_what_serve_refuses_and_with_the_same_words() {
         ("[server]\nadmin = \"192.0.2.1:0\"\n", "server.admin"),
         ("[engine]\ndevice = \"tpu:0\"\n", "engine.device"),
         ("[engine]\ndevice = \"cpu:one\"\n", "engine.device"),
+        ("[engine]\nseed = \"x\"\n", "engine.seed"),
         ("[log]\nfilter = \"gateway=loud\"\n", "log.filter"),
     ] {
         std::fs::write(&file, text).expect("a temporary file");

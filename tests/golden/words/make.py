@@ -32,8 +32,9 @@ def main():
             words = voice["text"].split()
             if len(heard) != len(words):
                 sys.exit(f"{name}: {len(heard)} words heard, {len(words)} said")
+            starts = [round(word.start * 1000) for word in heard]
             ends = [round(word.end * 1000) for word in heard]
-            lines.append(json.dumps({"file": voice["file"], "text": voice["text"], "ends_ms": ends}))
+            lines.append(json.dumps({"file": voice["file"], "text": voice["text"], "starts_ms": starts, "ends_ms": ends}))
     print("[\n" + ",\n".join(lines) + "\n]")
 
 

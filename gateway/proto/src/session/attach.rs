@@ -5,11 +5,14 @@ use contract::Tick;
 
 use super::Session;
 use super::context::Context;
-use crate::wire::{Flags, Received, ResumedContext, ServerMessage, WireError};
+use crate::wire::{Flags, Header, Received, ResumedContext, ServerMessage, WireError};
 
 impl Session {
     /// The connection was lost without a Close: the session waits to be taken up.
     pub fn handle_detach(&mut self, now: Tick) {
+        if !self.out.dialect().manner().resumes {
+            return self.handle_peer_close(now);
+        }
         if !self.out.is_closed() && self.out.is_attached() {
             self.out.detach();
             self.pings.restart(now);
@@ -67,8 +70,8 @@ impl Session {
             {
                 self.out.send(now, cancelled);
             }
-            for message in replay {
-                self.out.send_binary(now, message);
+            for (header, payload) in replay {
+                self.out.send_packet(now, &header, &payload);
                 self.counters.replayed += 1;
             }
             if context.utterance.ended
@@ -89,7 +92,7 @@ impl Session {
 
 impl Context {
     /// Where the context stands for a client that has `received`, and the packets it lacks.
-    fn take_up(&mut self, received: &Received) -> (ResumedContext, Vec<Bytes>) {
+    fn take_up(&mut self, received: &Received) -> (ResumedContext, Vec<(Header, Bytes)>) {
         let epoch = self.utterance.key.epoch;
         let has = if received.epoch == epoch {
             received.sequence.clamp(self.epoch_first - 1, self.sequence)
@@ -97,11 +100,11 @@ impl Context {
             self.epoch_first - 1
         };
         let mut replay = self.replay.after(epoch, has);
-        let next = replay.first().map_or(self.sequence + 1, |(sequence, _)| *sequence);
+        let next = replay.first().map_or(self.sequence + 1, |(header, _)| header.sequence);
         let lost = next - has - 1;
         if lost > 0 {
             match replay.first_mut() {
-                Some((_, message)) => *message = with_start(message),
+                Some((header, _)) => header.flags = header.flags.with(Flags::START),
                 None => self.restart = true,
             }
         }
@@ -113,15 +116,6 @@ impl Context {
             lost,
             ended: self.utterance.ended,
         };
-        (state, replay.into_iter().map(|(_, message)| message).collect())
+        (state, replay)
     }
-}
-
-/// The same packet, telling the decoder to begin anew.
-fn with_start(message: &Bytes) -> Bytes {
-    let mut bytes = message.to_vec();
-    if let Some(flags) = bytes.get_mut(1) {
-        *flags |= Flags::START.bits();
-    }
-    Bytes::from(bytes)
 }

@@ -1,6 +1,5 @@
 //! One context of a session over its epochs, and what a session does with all of its contexts.
 
-use bytes::Bytes;
 use contract::{FinishReason, Span, Tick};
 
 use super::output::{AudioFormat, EpochKey};
@@ -12,9 +11,7 @@ use crate::at_wire_clock;
 use crate::catalog::Target;
 use crate::link::Link;
 use crate::pacer::Placed;
-use crate::wire::{
-    Cancel, Flags, HEADER_BYTES, Header, Hello, Open, Player, ServerMessage, WireCodec, WireError,
-};
+use crate::wire::{Cancel, Flags, Header, Hello, Open, Player, ServerMessage, WireCodec, WireError};
 
 /// Time and number for which ended contexts still know what was heard.
 const ENDED_KEPT: Span = Span::from_millis(60_000);
@@ -111,8 +108,8 @@ impl Context {
         std::mem::replace(&mut self.utterance, fresh)
     }
 
-    /// A packet as it goes on the wire.
-    fn message(&mut self, placed: &Placed) -> Bytes {
+    /// What a packet's header says.
+    fn header(&mut self, placed: &Placed) -> Header {
         let EpochKey { context, epoch } = self.utterance.key;
         let mut flags = Flags::NONE;
         if placed.timestamp == 0 || std::mem::take(&mut self.restart) {
@@ -124,7 +121,7 @@ impl Context {
         if placed.packet.silence {
             flags = flags.with(Flags::DTX);
         }
-        let header = Header {
+        Header {
             kind: placed.packet.kind,
             flags,
             context,
@@ -133,11 +130,7 @@ impl Context {
             timestamp: (placed.timestamp & u64::from(u32::MAX)) as u32,
             duration: placed.packet.duration,
             epoch,
-        };
-        let mut message = Vec::with_capacity(HEADER_BYTES + placed.packet.payload.len());
-        message.extend_from_slice(&header.encode());
-        message.extend_from_slice(&placed.packet.payload);
-        Bytes::from(message)
+        }
     }
 }
 
@@ -210,26 +203,53 @@ impl Session {
 
     /// Sends packets while any may leave, the one that sounds first of all contexts first.
     pub(super) fn send_packets(&mut self, now: Tick) {
-        while self.may_send() {
-            let link = &self.pings.link;
-            let next = self.contexts.iter_mut().map(|(_, context)| (context.next_packet(link), context));
-            let Some((at, context)) = next.min_by_key(|(at, _)| *at) else { return };
-            if at > now {
-                return;
-            }
-            let sequence = context.sequence.wrapping_add(1);
-            let popped = context.utterance.pop_packet(now, sequence, link);
-            let Some((placed, traces, late)) = popped else { return };
-            context.sequence = sequence;
-            let message = context.message(&placed);
-            context.replay.push(now, sequence, context.utterance.key.epoch, message.clone());
-            for trace in traces {
-                self.out.send(now, &ServerMessage::Chunk(trace));
-            }
-            self.out.send_binary(now, message);
-            self.pings.handle_audio_sent();
-            self.counters.packets += 1;
-            self.counters.late += u64::from(late);
+        let before = self.counters.packets;
+        while self.may_send() && self.send_packet(now) {}
+        if self.counters.packets > before {
+            self.out.settle(now);
+        }
+    }
+
+    /// Sends one packet, if one may leave.
+    fn send_packet(&mut self, now: Tick) -> bool {
+        let link = &self.pings.link;
+        let next = self.contexts.iter_mut().map(|(_, context)| (context.next_packet(link), context));
+        let Some((at, context)) = next.min_by_key(|(at, _)| *at) else { return false };
+        if at > now {
+            return false;
+        }
+        let sequence = context.sequence.wrapping_add(1);
+        let popped = context.utterance.pop_packet(now, sequence, link);
+        let Some((placed, traces, late)) = popped else { return false };
+        context.sequence = sequence;
+        let header = context.header(&placed);
+        let payload = placed.packet.payload;
+        if self.out.dialect().manner().resumes {
+            context.replay.push(now, header, payload.clone());
+        }
+        for trace in traces {
+            self.out.send(now, &ServerMessage::Chunk(trace));
+        }
+        self.out.send_packet(now, &header, &payload);
+        self.pings.handle_audio_sent();
+        self.counters.packets += 1;
+        self.counters.late += u64::from(late);
+        true
+    }
+
+    /// Cancels what a context speaks, and forgets it; its id stays used.
+    pub(super) fn forget(&mut self, now: Tick, id: u16) {
+        if let Some(context) = self.contexts.remove(&id) {
+            self.let_go(now, context.utterance, context.sequence);
+        }
+    }
+
+    /// Cuts an epoch whose place is taken, and waits for its engine.
+    fn let_go(&mut self, now: Tick, mut old: Utterance, sequence: u32) {
+        if !old.ended {
+            old.cut(&mut self.out);
+            let letting_go = LettingGo { utterance: old, sequence, until: now + LETTING_GO_MAX };
+            self.letting_go.insert(letting_go.utterance.key, letting_go);
         }
     }
 
@@ -315,12 +335,8 @@ impl Session {
         self.out.send(now, &message);
         context.last_cancelled = Some(message);
         context.last_end = None;
-        if !old.ended {
-            let sequence = context.sequence;
-            old.cut(&mut self.out);
-            let letting_go = LettingGo { utterance: old, sequence, until: now + LETTING_GO_MAX };
-            self.letting_go.insert(letting_go.utterance.key, letting_go);
-        }
+        let sequence = context.sequence;
+        self.let_go(now, old, sequence);
         Ok(())
     }
 }

@@ -4,17 +4,19 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use contract::{Epoch, Layout, Span, Tick};
 
 use super::context::{Context, pre_skip};
 use super::{Counters, Output, Session};
 use crate::catalog::{Ask, Target};
+use crate::dialect::Step;
 use crate::playback::{REPORT_INTERVAL, ReportOutcome};
 use crate::session::replay::REPLAY_AGE_MAX;
 use crate::wire::{
-    CLOCK_HZ, ClientMessage, CloseCode, ContextRef, Header, Hello, Incoming, Open, Opened, OpenedAudio,
-    PlaybackReport, Ready, ReadyAudio, ReadyLimits, ReadyModel, ReadyVoice, Resume, SAMPLE_RATES,
-    SUBPROTOCOL, ServerMessage, TEXT_BYTES_MAX, TextAppend, WireCodec, WireError,
+    CLOCK_HZ, ClientMessage, CloseCode, ContextRef, Header, Hello, Open, Opened, OpenedAudio, PlaybackReport,
+    Ready, ReadyAudio, ReadyLimits, ReadyModel, ReadyVoice, Resume, SAMPLE_RATES, SUBPROTOCOL, ServerMessage,
+    TEXT_BYTES_MAX, TextAppend, Unreadable, WireCodec, WireError,
 };
 
 /// Packet length on the wire.
@@ -80,15 +82,29 @@ impl Session {
         }))
     }
 
-    pub(super) fn text(&mut self, now: Tick, text: &str) {
-        let Incoming { id, message } = match Incoming::decode(text) {
-            Ok(incoming) => incoming,
-            Err(unreadable) => {
-                self.refuse(now, &unreadable.error, None, unreadable.id);
-                self.count_unreadable(now);
-                return;
+    /// Does what the dialect wants of the session, and what that makes it want.
+    pub(super) fn take_steps(&mut self, now: Tick) {
+        while let Some(step) = self.out.next_step() {
+            if self.out.is_closed() {
+                continue;
             }
-        };
+            match step {
+                Step::Audio { header, payload } => self.audio(now, &header, &payload),
+                Step::Client { id, message } => self.client(now, id, message),
+                Step::Close(code) => self.close(code),
+                Step::Forget { context } => self.forget(now, context),
+                Step::Unreadable(unreadable) => {
+                    let Unreadable { id, error } = *unreadable;
+                    self.refuse(now, &error, None, id);
+                    self.count_unreadable(now);
+                }
+                // They have been written already.
+                Step::Binary(_) | Step::Text(_) => {}
+            }
+        }
+    }
+
+    fn client(&mut self, now: Tick, id: Option<String>, message: ClientMessage) {
         let context = match &message {
             ClientMessage::Cancel(cancel) => Some(cancel.context),
             ClientMessage::Open(open) => Some(open.context),
@@ -118,18 +134,10 @@ impl Session {
         }
     }
 
-    pub(super) fn binary(&mut self, now: Tick, bytes: &[u8]) {
-        let error = match Header::decode(bytes) {
-            Err(error) => {
-                self.count_unreadable(now);
-                error
-            }
-            Ok((header, payload)) => match self.reference_packet(now, &header, payload) {
-                Ok(()) => return,
-                Err(error) => error,
-            },
-        };
-        self.refuse(now, &error, None, None);
+    fn audio(&mut self, now: Tick, header: &Header, payload: &Bytes) {
+        if let Err(error) = self.reference_packet(now, header, payload) {
+            self.refuse(now, &error, None, None);
+        }
     }
 
     fn refuse(&mut self, now: Tick, error: &WireError, context: Option<u16>, id: Option<String>) {
@@ -185,7 +193,7 @@ impl Session {
         if let Some(voices) = &self.config.voices {
             voices.choose(&self.config.engine, &mut ask)?;
         }
-        let preferred = [Layout::Streamed, Layout::Whole];
+        let preferred = self.out.dialect().manner().layouts;
         let target = Target::resolve(&self.config.engine, &ask, preferred, self.config.bench)?;
         let context = Context::new(now, open, target, &self.config, self.hello.as_ref());
         let (target, format) = (&context.target, context.format());

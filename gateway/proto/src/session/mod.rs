@@ -1,4 +1,5 @@
-//! The state machine of one native WebSocket: no socket, no clock, no task.
+//! The state machine of one WebSocket: no socket, no clock, no task. What its messages look like is a
+//! [`crate::dialect::Dialect`]'s business.
 //!
 //! The driver calls a `handle_` method for whatever happens (a message, an engine's output, packets from
 //! the encoding pool, bytes taken by the socket, a timeout) and after each call drains
@@ -11,6 +12,7 @@
 //! not the context's; the pacer is emptied at the cut.
 
 mod attach;
+mod config;
 mod context;
 mod expiry;
 mod input;
@@ -22,89 +24,21 @@ mod utterance;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use contract::{EngineError, EngineInfo, Span, TextAccepted, Tick};
+use contract::{EngineError, Span, TextAccepted, Tick};
 
-pub use output::{AudioFormat, EncodeJob, EncodeWork, Encoded, EngineCommand, EpochKey, Output};
+pub use config::{Config, Limits};
+pub use output::{AudioFormat, EncodeJob, EncodeWork, Encoded, EngineCommand, EpochKey, Output, Said};
 pub use reference::ReferenceJob;
 pub use replay::{REPLAY_AGE_MAX, REPLAY_BYTES_MAX, REPLAY_PACKETS_MAX};
 pub use timeout::TimeoutReason;
 pub use utterance::TAIL_WAIT;
 
-use crate::catalog::Voices;
-use crate::wire::{CloseCode, Hello, ServerMessage, WireError};
+use crate::dialect::Dialect;
+use crate::wire::{CloseCode, Hello, Native, ServerMessage, WireError};
 use context::{Context, LettingGo};
 use output::Outbox;
 use watch::{Pings, Rate};
-
-/// Bounds of a session. Every one is told to the client in `ready` or in docs/protocol.md section 11.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of one message; the driver's WebSocket refuses longer ones before they are whole.
-    pub message_bytes: usize,
-    /// Bytes of one WebSocket frame; enforced by the driver.
-    pub frame_bytes: usize,
-    /// Characters that may wait in one epoch.
-    pub text_characters: u64,
-    /// Contexts that may speak at once.
-    pub contexts: usize,
-    /// Contexts that may be open, speaking or not.
-    pub contexts_open: usize,
-    /// How far ahead of the playback clock packets are sent.
-    pub lead: Span,
-    /// Bytes the socket may owe before packets wait.
-    pub unwritten_bytes: u64,
-    /// Bytes the socket may owe at all: control messages are not held back.
-    pub unwritten_bytes_max: u64,
-    /// Sent bytes must be taken within this time.
-    pub slow_reader: Span,
-    pub idle: Span,
-    pub context_idle: Span,
-    pub resume_window: Span,
-    /// Pings, of either kind, in a second.
-    pub pings_per_second: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            message_bytes: 262_144,
-            frame_bytes: 65_536,
-            text_characters: 100_000,
-            contexts: 8,
-            contexts_open: 64,
-            lead: Span::from_millis(3_000),
-            unwritten_bytes: 65_536,
-            unwritten_bytes_max: 262_144,
-            slow_reader: Span::from_millis(10_000),
-            idle: Span::from_millis(120_000),
-            context_idle: Span::from_millis(60_000),
-            resume_window: Span::from_millis(10_000),
-            pings_per_second: 10,
-        }
-    }
-}
-
-/// What a session is made with.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Unique; shown to the client and in request ids.
-    pub session: String,
-    /// Secret that takes the session up again.
-    pub resume: String,
-    pub engine: Arc<EngineInfo>,
-    pub tenant: u32,
-    /// Kept voices that this session may speak with.
-    pub voices: Option<Arc<dyn Voices>>,
-    /// How the tenant says single words.
-    pub lexicon: Arc<ear::Lexicon>,
-    /// Whether the server was started for benchmarking.
-    pub bench: bool,
-    /// Opus encoder's look-ahead in 48 kHz samples (312 for libopus' audio and voip modes).
-    pub opus_pre_skip: u16,
-    pub limits: Limits,
-}
 
 /// A message of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +78,7 @@ const PONG_MAX: Span = Span::from_millis(30_000);
 const UNREADABLE_MAX: u32 = 32;
 const UNREADABLE_WINDOW: Span = Span::from_millis(10_000);
 
-/// One native session.
+/// One session.
 #[derive(Debug)]
 pub struct Session {
     config: Config,
@@ -169,12 +103,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session on a fresh connection; `ready` is its first output.
+    /// A native session on a fresh connection; `ready` is its first output.
     #[must_use]
     pub fn new(now: Tick, config: Config) -> Self {
+        Self::with_dialect(now, config, Box::new(Native))
+    }
+
+    /// A session on a fresh connection whose client speaks `dialect`; `ready` is its first event.
+    #[must_use]
+    pub fn with_dialect(now: Tick, config: Config, dialect: Box<dyn Dialect>) -> Self {
         let limits = config.limits;
         let mut session = Self {
-            out: Outbox::new(config.session.clone()),
+            out: Outbox::new(config.session.clone(), dialect),
             contexts: BTreeMap::new(),
             letting_go: BTreeMap::new(),
             highest: None,
@@ -210,9 +150,14 @@ impl Session {
             Message::Text(text) if text.len() > self.config.limits.message_bytes => {
                 self.close(CloseCode::TooBig);
             }
-            Message::Binary(bytes) => self.binary(now, bytes),
-            Message::Text(text) => self.text(now, text),
+            Message::Binary(bytes) => {
+                self.out.with_dialect(now, |dialect, steps| dialect.handle_binary(now, bytes, steps));
+            }
+            Message::Text(text) => {
+                self.out.with_dialect(now, |dialect, steps| dialect.handle_text(now, text, steps));
+            }
         }
+        self.take_steps(now);
         self.advance(now);
     }
 
@@ -277,6 +222,9 @@ impl Session {
         }
         self.end_idle_contexts(now);
         self.give_up_letting_go(now);
+        if self.out.dialect().poll_timeout() <= now {
+            self.out.with_dialect(now, |dialect, steps| dialect.handle_timeout(now, steps));
+        }
         if let Some((_, code)) = self.deadlines().into_iter().find(|((at, _), _)| *at <= now) {
             self.close(code);
         }
@@ -342,6 +290,7 @@ impl Session {
         for ((at, reason), _) in self.deadlines() {
             earlier(at, reason);
         }
+        earlier(self.out.dialect().poll_timeout(), TimeoutReason::Dialect);
         if self.out.is_attached() {
             earlier(self.pings.next(), TimeoutReason::Ping);
         }
@@ -417,6 +366,16 @@ impl Session {
     /// Does all that can be done now; every `handle_` ends with it.
     fn advance(&mut self, now: Tick) {
         self.now = now;
+        loop {
+            self.advance_once(now);
+            if !self.out.has_steps() {
+                return;
+            }
+            self.take_steps(now);
+        }
+    }
+
+    fn advance_once(&mut self, now: Tick) {
         if self.out.is_closed() {
             return;
         }

@@ -5,8 +5,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use contract::{Epoch, OpenContext, Playback, Span, Tick};
 
+use crate::dialect::{Dialect, Event, Step};
 use crate::pacer::Packet;
-use crate::wire::{CloseCode, ErrorMessage, Received, ServerMessage, WireCodec, WireError};
+use crate::wire::{
+    CloseCode, ErrorMessage, Flags, HEADER_BYTES, Header, Received, ServerMessage, WireCodec, WireError,
+};
 
 /// Names one epoch of one context on the wire. Each has an engine context and an encoder of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +29,8 @@ pub enum Output {
     Encode(EncodeJob),
     /// Call the engine.
     Engine(EngineCommand),
+    /// Count what the session has said, whatever its words on the wire were.
+    Said(Said),
     /// Decode and judge a clip, then [`super::Session::handle_reference`].
     Reference(Box<super::ReferenceJob>),
     /// Look for the lost session with this token and attach this connection to it
@@ -38,6 +43,20 @@ pub enum Output {
     SendPing([u8; 8]),
     /// Write a text message.
     SendText(String),
+}
+
+/// Something said that is worth counting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    Error {
+        code: String,
+    },
+    /// A packet left; `last` of its epoch. `bytes` is its size on the native wire.
+    Packet {
+        key: EpochKey,
+        last: bool,
+        bytes: usize,
+    },
 }
 
 /// A call of [`contract::EngineHandle`]. All but `Cancel` and `Playback` are answered by
@@ -119,6 +138,9 @@ const MARK_INTERVAL: Span = Span::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Outbox {
     session: String,
+    dialect: Box<dyn Dialect>,
+    /// Steps of the dialect that act on the session, and are due when it has done what it is at.
+    steps: VecDeque<Step>,
     queue: VecDeque<Output>,
     /// Whether there is a socket.
     attached: bool,
@@ -132,9 +154,11 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(session: String) -> Self {
+    pub(super) fn new(session: String, dialect: Box<dyn Dialect>) -> Self {
         Self {
             session,
+            dialect,
+            steps: VecDeque::new(),
             queue: VecDeque::new(),
             attached: true,
             closed: false,
@@ -214,18 +238,70 @@ impl Outbox {
     }
 
     pub(super) fn send(&mut self, now: Tick, message: &ServerMessage) {
-        if self.attached && !self.closed {
-            let text = message.to_json();
-            self.count(now, text.len());
-            self.push(Output::SendText(text));
+        if let ServerMessage::Error(error) = message
+            && self.is_open()
+        {
+            self.push(Output::Said(Said::Error { code: error.error.code.clone() }));
+        }
+        self.tell(now, &Event::Message(message));
+    }
+
+    pub(super) fn send_packet(&mut self, now: Tick, header: &Header, payload: &Bytes) {
+        if self.is_open() {
+            let key = EpochKey { context: header.context, epoch: header.epoch };
+            let (last, bytes) = (header.flags.contains(Flags::END), HEADER_BYTES + payload.len());
+            self.push(Output::Said(Said::Packet { key, last, bytes }));
+        }
+        self.tell(now, &Event::Packet { header, payload });
+    }
+
+    /// Every packet that may leave now has left.
+    pub(super) fn settle(&mut self, now: Tick) {
+        self.tell(now, &Event::Settled);
+    }
+
+    pub(super) fn dialect(&self) -> &dyn Dialect {
+        &*self.dialect
+    }
+
+    /// Lets the dialect speak; what it writes goes out, what it wants of the session waits.
+    pub(super) fn with_dialect(&mut self, now: Tick, speak: impl FnOnce(&mut dyn Dialect, &mut Vec<Step>)) {
+        let mut steps = Vec::new();
+        speak(&mut *self.dialect, &mut steps);
+        for step in steps {
+            match step {
+                Step::Binary(bytes) if self.is_open() => {
+                    self.count(now, bytes.len());
+                    self.push(Output::SendBinary(bytes));
+                }
+                Step::Text(text) if self.is_open() => {
+                    self.count(now, text.len());
+                    self.push(Output::SendText(text));
+                }
+                Step::Binary(_) | Step::Text(_) => {}
+                step => self.steps.push_back(step),
+            }
         }
     }
 
-    pub(super) fn send_binary(&mut self, now: Tick, bytes: Bytes) {
-        if self.attached && !self.closed {
-            self.count(now, bytes.len());
-            self.push(Output::SendBinary(bytes));
+    pub(super) fn has_steps(&self) -> bool {
+        !self.steps.is_empty()
+    }
+
+    /// The next step of the dialect that acts on the session.
+    pub(super) fn next_step(&mut self) -> Option<Step> {
+        self.steps.pop_front()
+    }
+
+    fn tell(&mut self, now: Tick, event: &Event<'_>) {
+        if self.is_open() {
+            self.with_dialect(now, |dialect, steps| dialect.handle_event(now, event, steps));
         }
+    }
+
+    /// Whether anybody hears.
+    const fn is_open(&self) -> bool {
+        self.attached && !self.closed
     }
 
     pub(super) fn send_ping(&mut self, payload: u64) {

@@ -73,7 +73,7 @@ impl Awaited {
 }
 
 impl Coming {
-    fn take(&mut self, header: &Header, payload: &[u8]) -> Result<(), EngineError> {
+    fn take(&mut self, header: &Header, payload: &Bytes) -> Result<(), EngineError> {
         let bad = |what: &str| Err(EngineError::BadReference { what: what.to_owned() });
         let kind = match self.about.codec {
             WireCodec::Opus => PacketKind::Opus,
@@ -92,7 +92,7 @@ impl Coming {
             return bad("it is longer than 30 s; cut it");
         }
         if header.kind != PacketKind::Gap {
-            self.packets.push(Bytes::copy_from_slice(payload));
+            self.packets.push(payload.clone());
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Session {
         &mut self,
         now: Tick,
         header: &Header,
-        payload: &[u8],
+        payload: &Bytes,
     ) -> Result<(), WireError> {
         let id = header.context;
         let context = self.contexts.get_mut(&id).ok_or(WireError::UnknownContext { context: id })?;

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use contract::{Epoch, Span, Tick};
 
+use crate::wire::{HEADER_BYTES, Header};
+
 /// Bounds of the window, each on its own.
 pub const REPLAY_PACKETS_MAX: usize = 256;
 pub const REPLAY_BYTES_MAX: usize = 65_536;
@@ -13,10 +15,16 @@ pub const REPLAY_AGE_MAX: Span = Span::from_millis(10_000);
 /// One packet as it went out.
 #[derive(Clone, Debug)]
 struct Sent {
-    sequence: u32,
-    epoch: Epoch,
     when: Tick,
-    message: Bytes,
+    header: Header,
+    payload: Bytes,
+}
+
+impl Sent {
+    /// Bytes of the packet as the native wire has it.
+    fn bytes(&self) -> usize {
+        HEADER_BYTES + self.payload.len()
+    }
 }
 
 /// The window of one context.
@@ -27,9 +35,10 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn push(&mut self, now: Tick, sequence: u32, epoch: Epoch, message: Bytes) {
-        self.bytes += message.len();
-        self.sent.push_back(Sent { sequence, epoch, when: now, message });
+    pub(super) fn push(&mut self, now: Tick, header: Header, payload: Bytes) {
+        let sent = Sent { when: now, header, payload };
+        self.bytes += sent.bytes();
+        self.sent.push_back(sent);
         while self.sent.len() > REPLAY_PACKETS_MAX || self.bytes > REPLAY_BYTES_MAX {
             self.drop_oldest();
         }
@@ -43,15 +52,16 @@ impl Replay {
         }
     }
 
-    /// Packets of `epoch` after `sequence`, with the sequence of each.
-    pub(super) fn after(&self, epoch: Epoch, sequence: u32) -> Vec<(u32, Bytes)> {
-        let wanted = self.sent.iter().filter(|sent| sent.epoch == epoch && sent.sequence > sequence);
-        wanted.map(|sent| (sent.sequence, sent.message.clone())).collect()
+    /// Packets of `epoch` after `sequence`.
+    pub(super) fn after(&self, epoch: Epoch, sequence: u32) -> Vec<(Header, Bytes)> {
+        let wanted =
+            self.sent.iter().filter(|sent| sent.header.epoch == epoch && sent.header.sequence > sequence);
+        wanted.map(|sent| (sent.header, sent.payload.clone())).collect()
     }
 
     fn drop_oldest(&mut self) {
         if let Some(sent) = self.sent.pop_front() {
-            self.bytes -= sent.message.len();
+            self.bytes -= sent.bytes();
         }
     }
 }

@@ -5,6 +5,8 @@
 pub enum TimeoutReason {
     /// A context without `text.end` has been silent.
     ContextIdle,
+    /// The client's protocol has something due.
+    Dialect,
     /// The drain's time is over.
     Drain,
     /// The engine's mailbox was full.
@@ -36,6 +38,7 @@ impl TimeoutReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::ContextIdle => "context_idle",
+            Self::Dialect => "dialect",
             Self::Drain => "drain",
             Self::EngineRetry => "engine_retry",
             Self::Idle => "idle",

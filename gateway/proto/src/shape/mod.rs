@@ -17,6 +17,8 @@ pub use trim::{HELD_MS_MAX, Trim};
 pub struct Shape {
     rate: u32,
     trim: Option<Trim>,
+    /// The segment that text goes into.
+    segment: u32,
     /// Segments before which there is a pause, and its samples.
     pauses: VecDeque<(u32, u64)>,
     /// Samples the engine has made, and samples of the listener's stream.
@@ -31,14 +33,19 @@ impl Shape {
     #[must_use]
     pub fn new(rate: u32, trim: bool) -> Self {
         let trim = trim.then(|| Trim::new(rate));
-        Self { rate, trim, pauses: VecDeque::new(), made: 0, given: 0, ended: 0 }
+        Self { rate, trim, segment: 0, pauses: VecDeque::new(), made: 0, given: 0, ended: 0 }
     }
 
-    /// A pause of `ms` before the segment with this index; gives the silence if it is due at once.
-    pub fn handle_pause(&mut self, segment: u32, ms: u32) -> Box<[f32]> {
+    /// The text goes on with another segment.
+    pub fn handle_cut(&mut self) {
+        self.segment += 1;
+    }
+
+    /// A pause of `ms` before the text's next segment; gives the silence if it is due at once.
+    pub fn handle_pause(&mut self, ms: u32) -> Box<[f32]> {
         let samples = u64::from(ms) * u64::from(self.rate) / 1_000;
         if samples > 0 {
-            self.pauses.push_back((segment, samples));
+            self.pauses.push_back((self.segment, samples));
         }
         self.silence()
     }
@@ -131,8 +138,10 @@ mod tests {
     #[test]
     fn pauses_stand_before_between_and_after_segments_and_shift_what_follows() {
         let mut shape = Shape::new(RATE, false);
-        assert!(shape.handle_pause(0, 100).is_empty());
-        assert!(shape.handle_pause(1, 500).is_empty());
+        assert!(shape.handle_pause(100).is_empty());
+        shape.handle_cut();
+        assert!(shape.handle_pause(500).is_empty());
+        shape.handle_cut();
         assert_eq!(shape.handle_samples(0, vec![0.5; 240].into()).len(), 2_400 + 240);
         assert_eq!(shape.ahead(), Span::from_millis(100));
         assert_eq!(shape.handle_segment_end(0).len(), 12_000);
@@ -140,7 +149,7 @@ mod tests {
         assert_eq!((shape.made(), shape.given()), (480, 480 + 14_400));
         assert!(shape.handle_segment_end(1).is_empty());
         // Asked for after the sound before it was made: due at once.
-        assert_eq!(shape.handle_pause(2, 10).len(), 240);
+        assert_eq!(shape.handle_pause(10).len(), 240);
         assert!(shape.finish().is_empty());
         assert_eq!(shape.ahead(), Span::from_millis(610));
     }
@@ -151,7 +160,8 @@ mod tests {
         let mut total = shape.handle_samples(0, vec![0.0; 12_000].into()).len();
         total += shape.handle_samples(0, vec![0.5; 2_400].into()).len();
         total += shape.handle_samples(0, vec![0.0; 2_400].into()).len();
-        total += shape.handle_pause(1, 100).len();
+        shape.handle_cut();
+        total += shape.handle_pause(100).len();
         total += shape.handle_segment_end(0).len();
         assert_eq!(total, 480 + 2_400 + 2_400 + 2_400);
         total += shape.handle_samples(1, vec![0.5; 2_400].into()).len();

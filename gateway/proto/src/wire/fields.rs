@@ -29,6 +29,11 @@ impl Fields {
         Ok(Self { prefix: prefix.to_owned(), entries })
     }
 
+    /// Opens `entries` of a protocol whose clients send fields that are not known here: they are ignored.
+    pub(crate) fn lenient(entries: Vec<(String, Json)>, prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), entries }
+    }
+
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
@@ -147,6 +152,15 @@ impl Fields {
                 let path = self.path(name);
                 Self::open(entries, &format!("{path}."), &path, known).map(Some)
             }
+            Some(other) => Err(self.wrong(name, "an object", &other)),
+        }
+    }
+
+    /// A nested object whose unknown fields are ignored.
+    pub(crate) fn lenient_object(&mut self, name: &str) -> Result<Option<Self>, WireError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Json::Object(entries)) => Ok(Some(Self::lenient(entries, &format!("{}.", self.path(name))))),
             Some(other) => Err(self.wrong(name, "an object", &other)),
         }
     }

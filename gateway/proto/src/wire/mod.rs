@@ -10,6 +10,7 @@ mod error;
 mod fields;
 mod header;
 mod json;
+mod native;
 mod server;
 
 pub use client::{
@@ -21,6 +22,7 @@ pub use close::CloseCode;
 pub use error::{ErrorBody, ErrorKind, ErrorObject, WireError};
 pub use header::{DURATION_MAX, Flags, HEADER_BYTES, Header, PacketKind};
 pub use json::{DEPTH_MAX, Json, Text, join};
+pub use native::Native;
 pub use server::{
     ChunkTrace, End, ErrorMessage, Heard, Opened, OpenedAudio, Ready, ReadyAudio, ReadyLimits, ReadyModel,
     ReadyVoice, ResumedContext, ServerMessage, TextSpoken, UsageFields,

@@ -335,6 +335,7 @@ impl Rig {
                     self.unwritten += message.len();
                     self.packet(&message);
                 }
+                Output::Said(_) => {}
                 Output::SendPing(payload) => self.pings.push(payload),
                 Output::SendText(text) => {
                     self.unwritten += text.len();

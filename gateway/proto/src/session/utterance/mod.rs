@@ -72,11 +72,9 @@ pub(super) struct Utterance {
     work: VecDeque<TextWork>,
     /// Scalar values in `work`.
     waiting: u64,
-    /// The segment that text goes into, and those whose end or sound has passed through the engine.
-    segment: u32,
-    in_segment: bool,
     /// A pause stands before the next text.
     breath: bool,
+    /// Segments whose end or sound has passed through the engine.
     segments_pushed: u32,
     segments_finished: u32,
     engine: EngineState,
@@ -128,8 +126,6 @@ impl Utterance {
             streamed: setting.target.layout == Layout::Streamed,
             work: VecDeque::new(),
             waiting: 0,
-            segment: 0,
-            in_segment: false,
             breath: false,
             segments_pushed: 0,
             segments_finished: 0,
@@ -247,28 +243,19 @@ impl Utterance {
             out.send(now, &ServerMessage::TextSpoken(spoken));
         }
         for part in parts {
+            self.alignment.handle_part(&part);
             match part {
                 Part::Cut => {
                     self.work.push_back(TextWork::EndSegment);
-                    self.segment += 1;
-                    self.in_segment = false;
+                    self.shape.handle_cut();
                 }
-                // Control characters within a segment are no gap after one.
-                Part::Skip(_) if self.in_segment || self.segment == 0 => {}
-                Part::Skip(text) => self.alignment.handle_gap(self.segment - 1, &text),
-                Part::Pause { original, ms } => {
-                    if self.segment > 0 {
-                        self.alignment.handle_gap(self.segment - 1, &original);
-                    }
+                Part::Skip(_) => {}
+                Part::Pause { ms, .. } => {
                     self.breath |= ms > 0;
-                    let silence = self.shape.handle_pause(self.segment, ms);
+                    let silence = self.shape.handle_pause(ms);
                     self.put(silence, out);
                 }
-                Part::Speak { said, runs } => {
-                    self.in_segment = true;
-                    for run in &runs {
-                        self.alignment.handle_run(self.segment, run);
-                    }
+                Part::Speak { said, .. } => {
                     if std::mem::take(&mut self.breath) {
                         self.work.push_back(TextWork::Breath);
                     }

@@ -1,24 +1,24 @@
-//! Which words the listener has heard: characters spread over the voiced parts of each segment
-//! (DESIGN.md section 3, "Alignment"). An estimate, and marked so.
+//! Which words the listener has heard, and when each character sounds: characters spread over the voiced
+//! parts of each segment (DESIGN.md section 3, "Alignment"). Estimates, and marked so.
 //!
 //! What is spread is what is said; what is told is what was written for it. "$5" is heard once "five
 //! dollars" is.
 
+mod segment;
+mod times;
+
 use std::collections::VecDeque;
 
-use unicode_segmentation::UnicodeSegmentation;
+use segment::Segment;
+use times::Cursor;
+pub use times::{TimedCharacter, TimedWord, WORD_CHARACTERS_MAX, Words};
 
-use crate::at_wire_clock;
-use crate::reader::Run;
-use crate::wire::{CLOCK_HZ, Heard};
+use crate::reader::{Part, Run};
+use crate::wire::Heard;
 
 /// Most characters of text an answer repeats.
 pub const HEARD_CHARACTERS_MAX: usize = 16_384;
 
-/// 48 kHz samples of one window that is voiced or not: 20 ms.
-const WINDOW: u64 = 960;
-/// Mean square above which a window is voiced: -50 dBFS.
-const VOICED_MEAN_SQUARE: f32 = 1e-5;
 /// Characters spoken in a voiced window until the voice's own rate is known: 20 a second of sound without
 /// its pauses, as the embedded voices speak (0.37 to 0.44).
 const PACE_CHARACTERS: f64 = 0.4;
@@ -39,40 +39,42 @@ pub struct Alignment {
     measured_windows: u64,
     /// Estimates never go back.
     floor: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Segment {
-    /// As it was written.
-    text: String,
-    /// Scalar values said.
-    characters: u64,
-    /// How the two go together.
-    runs: Vec<Stretch>,
-    /// Spaces and unspoken text after it.
-    gap: String,
-    /// 48 kHz positions of its first sample and after its last.
-    start: Option<u64>,
-    end: Option<u64>,
-    /// One entry for each window from `start`: whether it is voiced.
-    voiced: Vec<bool>,
-    /// The window being filled: sum of squares and samples, at the model's rate.
-    energy: f32,
-    filled: u64,
-}
-
-/// A part of a segment: bytes written, scalar values said for them.
-#[derive(Clone, Copy, Debug)]
-struct Stretch {
-    bytes: usize,
-    said: u64,
-    as_is: bool,
+    /// How far characters have been given their times; `None` where nobody asks for them.
+    cursor: Option<Cursor>,
+    /// The segment that the next piece of text goes into, and whether it has any.
+    segment: u32,
+    in_segment: bool,
 }
 
 impl Alignment {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One that also gives times: [`Alignment::timed`].
+    #[must_use]
+    pub fn with_times() -> Self {
+        Self { cursor: Some(Cursor::default()), ..Self::default() }
+    }
+
+    /// The next part of the text.
+    pub fn handle_part(&mut self, part: &Part) {
+        match part {
+            Part::Cut => {
+                self.segment += 1;
+                self.in_segment = false;
+            }
+            // Control characters within a segment are no gap after one.
+            Part::Skip(_) | Part::Pause { .. } if self.in_segment || self.segment == 0 => {}
+            Part::Skip(text) | Part::Pause { original: text, .. } => self.handle_gap(self.segment - 1, text),
+            Part::Speak { runs, .. } => {
+                self.in_segment = true;
+                for run in runs {
+                    self.handle_run(self.segment, run);
+                }
+            }
+        }
     }
 
     /// Text of a segment that is said as it stands; segments come in order.
@@ -83,16 +85,8 @@ impl Alignment {
 
     /// Text of a segment as it was written, and how much is said for it.
     pub fn handle_run(&mut self, segment: u32, run: &Run) {
-        let Some(segment) = self.segment(segment) else { return };
-        segment.text.push_str(&run.original);
-        segment.characters += run.said;
-        let (bytes, said, as_is) = (run.original.len(), run.said, run.as_is);
-        match segment.runs.last_mut() {
-            Some(last) if last.as_is && as_is => {
-                last.bytes += bytes;
-                last.said += said;
-            }
-            _ => segment.runs.push(Stretch { bytes, said, as_is }),
+        if let Some(segment) = self.segment(segment) {
+            segment.push_run(run);
         }
     }
 
@@ -101,6 +95,9 @@ impl Alignment {
         if segment.checked_add(1) == Some(self.first) {
             self.past.push_str(text);
             self.past_characters += text.chars().count() as u64;
+            if let Some(cursor) = &mut self.cursor {
+                cursor.owe_gap(text);
+            }
         } else if let Some(segment) = self.segment(segment) {
             segment.gap.push_str(text);
         }
@@ -108,17 +105,8 @@ impl Alignment {
 
     /// Sound of a segment: `first_sample` counts the context's samples at `rate`.
     pub fn handle_chunk(&mut self, segment: u32, first_sample: u64, samples: &[f32], rate: u32) {
-        let window = WINDOW * u64::from(rate.max(1)) / u64::from(CLOCK_HZ);
-        let Some(segment) = self.segment(segment) else { return };
-        segment.start.get_or_insert(at_wire_clock(first_sample, rate));
-        for sample in samples {
-            segment.energy += sample * sample;
-            segment.filled += 1;
-            if segment.filled >= window {
-                segment.voiced.push(segment.energy / segment.filled as f32 > VOICED_MEAN_SQUARE);
-                segment.energy = 0.0;
-                segment.filled = 0;
-            }
+        if let Some(segment) = self.segment(segment) {
+            segment.push_sound(first_sample, samples, rate);
         }
     }
 
@@ -136,6 +124,9 @@ impl Alignment {
     pub fn forget(&mut self, played: u64) {
         while self.segments.front().is_some_and(|segment| segment.end.is_some_and(|end| end <= played)) {
             if let Some(segment) = self.segments.pop_front() {
+                if let Some(cursor) = &mut self.cursor {
+                    cursor.owe_rest(self.first, &segment);
+                }
                 self.first += 1;
                 self.past_characters += (segment.text.chars().count() + segment.gap.chars().count()) as u64;
                 self.past.push_str(&segment.text);
@@ -143,6 +134,19 @@ impl Alignment {
                 keep_end(&mut self.past);
             }
         }
+    }
+
+    /// The characters that sound before 48 kHz position `until` and that no earlier call gave, in the order
+    /// of the text: the sum of all calls is the text, spaces and what is not spoken included. Times never go
+    /// back, and one that was given stays. Those of a segment whose end is not known yet come by the voice's
+    /// rate, the rest of it once its end is known. Empty unless made by [`Alignment::with_times`].
+    pub fn timed(&mut self, until: u64) -> Vec<TimedCharacter> {
+        let pace = self.pace();
+        let mut out = Vec::new();
+        if let Some(cursor) = &mut self.cursor {
+            cursor.advance(until, pace, self.first, &self.segments, &mut out);
+        }
+        out
     }
 
     /// What was heard when position `played` was audible.
@@ -181,65 +185,6 @@ impl Alignment {
         }
         self.segments.get_mut(at)
     }
-}
-
-impl Segment {
-    /// Voiced windows that end at or before 48 kHz position `played`.
-    fn voiced_before(&self, played: u64) -> u64 {
-        let start = self.start.unwrap_or(u64::MAX);
-        let windows = usize::try_from(played.saturating_sub(start) / WINDOW).unwrap_or(usize::MAX);
-        self.voiced.iter().take(windows).filter(|voiced| **voiced).count() as u64
-    }
-
-    /// The words heard: whole ones only. `floor` characters are taken as heard whatever the sound says.
-    fn heard(&self, played: u64, pace: f64, floor: u64) -> &str {
-        let before = self.voiced_before(played);
-        let all = self.voiced_before(u64::MAX);
-        let spread = match self.end {
-            // A segment without a voiced window is heard as its time passes.
-            Some(end) if all == 0 => {
-                let start = self.start.unwrap_or(end);
-                let length = (end - start.min(end)).max(1);
-                self.characters * played.saturating_sub(start).min(length) / length
-            }
-            Some(_) => self.characters * before / all,
-            None => (before as f64 * pace) as u64,
-        };
-        let bytes = self.written(spread.min(self.characters)).max(nth(&self.text, floor));
-        if bytes == self.text.len() && self.end.is_some() {
-            return &self.text;
-        }
-        let words = self.text.unicode_word_indices().map(|(at, word)| at + word.len());
-        let word = words.take_while(|end| *end <= bytes).last().unwrap_or(0);
-        // What is said otherwise than it stands may end in signs, which are no word.
-        let mut end = 0;
-        let ends = self.runs.iter().map(|run| {
-            end += run.bytes;
-            if run.as_is { 0 } else { end }
-        });
-        let reading = ends.take_while(|end| *end <= bytes).max().unwrap_or(0);
-        &self.text[..word.max(reading)]
-    }
-
-    /// The bytes written for the first `said` scalar values. What is said otherwise than it stands is heard
-    /// whole or not at all.
-    fn written(&self, said: u64) -> usize {
-        let (mut bytes, mut left) = (0, said);
-        for run in &self.runs {
-            if left < run.said {
-                return bytes + if run.as_is { nth(&self.text[bytes..bytes + run.bytes], left) } else { 0 };
-            }
-            left -= run.said;
-            bytes += run.bytes;
-        }
-        bytes
-    }
-}
-
-/// Where in `text` its first `characters` end, in bytes.
-fn nth(text: &str, characters: u64) -> usize {
-    let found = text.char_indices().nth(usize::try_from(characters).unwrap_or(usize::MAX));
-    found.map_or(text.len(), |(at, _)| at)
 }
 
 fn keep_end(text: &mut String) {

@@ -1,0 +1,89 @@
+//! What `POST /tts/bytes` and `POST /tts/sse` are asked.
+
+use super::{OutputFormat, generation};
+use crate::speech::{SpeechRequest, StreamFormat, spoken};
+use crate::wire::{Fields, Json, WireError};
+
+/// A request, and what only `/tts/sse` asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpeechAsk {
+    pub request: SpeechRequest,
+    /// Comes back in every event.
+    pub context_id: Option<String>,
+    pub add_timestamps: bool,
+}
+
+/// Bytes of a context's id.
+pub(super) const CONTEXT_ID_BYTES_MAX: usize = 256;
+
+/// Reads a body. Unknown fields are ignored: clients send more of them with every version.
+///
+/// # Errors
+/// What is wrong, with the field's name.
+pub fn read_request(body: &str, input_max: usize) -> Result<SpeechAsk, WireError> {
+    let Json::Object(entries) = Json::parse(body)? else {
+        return Err(WireError::InvalidJson { at: 0, what: "it is no object" });
+    };
+    let mut fields = Fields::lenient(entries, "");
+    let input = spoken(&mut fields, "transcript", input_max)?;
+    let format = OutputFormat::take(&mut fields)?;
+    let request = SpeechRequest {
+        input,
+        ask: generation::take(&mut fields)?,
+        format: format.speech_format(),
+        sample_rate: Some(format.sample_rate),
+        stream: StreamFormat::Audio,
+        whole: false,
+        loudness: None,
+        reference: None,
+    };
+    Ok(SpeechAsk {
+        request,
+        context_id: fields.string("context_id", CONTEXT_ID_BYTES_MAX)?,
+        add_timestamps: fields.boolean("add_timestamps")?.unwrap_or(false),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use codecs::pcm::RawEncoding;
+
+    use super::*;
+    use crate::speech::SpeechFormat;
+
+    const BODY: &str = r#"{"model_id":"sonic-3","transcript":"Hi.","language":"en","locale":null,
+        "voice":{"mode":"id","id":"june"},"add_timestamps":true,"context_id":"c",
+        "output_format":{"container":"raw","encoding":"pcm_f32le","sample_rate":44100},"a_field":{}}"#;
+
+    #[test]
+    fn a_body_as_clients_send_it_is_read() {
+        let SpeechAsk { request, context_id, add_timestamps } = read_request(BODY, 100).expect("valid");
+        assert_eq!((request.format, request.sample_rate), (SpeechFormat::F32, Some(44_100)));
+        assert_eq!(request.format.encoding(), Some(RawEncoding::F32Le));
+        assert_eq!((request.ask.model, request.ask.voice.as_deref()), (None, Some("june")));
+        assert_eq!((request.ask.language.as_deref(), context_id.as_deref()), (Some("en"), Some("c")));
+        assert!(add_timestamps);
+        let plain = BODY.replace(r#"{"mode":"id","id":"june"}"#, r#""june""#);
+        assert_eq!(read_request(&plain, 100).expect("valid").request.ask.voice.as_deref(), Some("june"));
+    }
+
+    #[test]
+    fn what_this_server_cannot_make_is_refused_by_field() {
+        for (from, to, code, param) in [
+            ("\"raw\"", "\"mp3\"", "unsupported", "output_format.container"),
+            ("pcm_f32le", "pcm_s24le", "field_out_of_range", "output_format.encoding"),
+            ("44100", "96000", "field_out_of_range", "output_format.sample_rate"),
+            ("\"mode\":\"id\"", "\"mode\":\"embedding\"", "unsupported", "voice.mode"),
+            ("\"Hi.\"", "\" \"", "field_out_of_range", "transcript"),
+            (
+                "\"a_field\":{}",
+                "\"generation_config\":{\"speed\":1.5}",
+                "unsupported",
+                "generation_config.speed",
+            ),
+        ] {
+            let refused = read_request(&BODY.replace(from, to), 100).expect_err(to);
+            assert_eq!((refused.code(), refused.param()), (code, Some(param)), "{to}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What the REST endpoints are asked: the query and the JSON body.
+
+use super::{OutputFormat, is_their_model};
+use crate::catalog::Ask;
+use crate::speech::{SpeechRequest, StreamFormat, spoken};
+use crate::wire::{Fields, Json, SamplingFields, WireError};
+
+/// What the URL of a REST call says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    pub voice: String,
+    pub format: OutputFormat,
+}
+
+/// Reads a body. Unknown fields are ignored: clients send more of them with every version.
+///
+/// # Errors
+/// What is wrong, with the field's name.
+pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<SpeechRequest, WireError> {
+    let Json::Object(entries) = Json::parse(body)? else {
+        return Err(WireError::InvalidJson { at: 0, what: "it is no object" });
+    };
+    let mut fields = Fields::lenient(entries, "");
+    let input = spoken(&mut fields, "text", input_max)?;
+    voice_settings(&mut fields)?;
+    let ask = Ask {
+        model: fields.string("model_id", 256)?.filter(|name| !is_their_model(name)),
+        voice: Some(query.voice),
+        language: fields.string("language_code", 64)?,
+        // Theirs says auto, on or off; only the last changes anything here.
+        normalize: fields.string("apply_text_normalization", 64)?.filter(|how| how == "off").map(|_| false),
+        sampling: SamplingFields { seed: fields.u53("seed")?, ..SamplingFields::default() },
+        ..Ask::default()
+    };
+    Ok(SpeechRequest {
+        input,
+        ask,
+        format: query.format.speech_format(),
+        sample_rate: Some(query.format.rate_hz()),
+        stream: StreamFormat::Audio,
+        whole: false,
+        loudness: None,
+        reference: None,
+    })
+}
+
+/// Of the voice's settings only one would be missed: a speed that is not kept is refused.
+pub(super) fn voice_settings(fields: &mut Fields) -> Result<(), WireError> {
+    let Some(mut settings) = fields.lenient_object("voice_settings")? else { return Ok(()) };
+    match settings.number("speed", f64::MIN, f64::MAX)? {
+        None => Ok(()),
+        Some(1.0) => Ok(()),
+        Some(_) => Err(WireError::Unsupported {
+            param: "voice_settings.speed",
+            hint: "only 1.0; leave it out".to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> Result<SpeechRequest, WireError> {
+        read_request(body, Query { voice: "june".to_owned(), format: OutputFormat::MuLaw }, 100)
+    }
+
+    #[test]
+    fn a_body_as_clients_send_it_is_read() {
+        let body = r#"{"text":"Hi.","model_id":"eleven_turbo_v2_5","language_code":"en","seed":7,
+            "voice_settings":{"stability":0.5,"speed":1.0},"previous_text":null,"a_field_of_tomorrow":[1]}"#;
+        let request = read(body).expect("valid");
+        assert_eq!((request.input.as_str(), request.sample_rate), ("Hi.", Some(8_000)));
+        assert_eq!((request.ask.model, request.ask.voice.as_deref()), (None, Some("june")));
+        assert_eq!((request.ask.language.as_deref(), request.ask.sampling.seed), (Some("en"), Some(7)));
+    }
+
+    #[test]
+    fn what_cannot_be_spoken_is_refused_by_field() {
+        for (body, code, param) in [
+            ("[]", "invalid_json", None),
+            ("{}", "missing_field", Some("text")),
+            (r#"{"text":"..."}"#, "field_out_of_range", Some("text")),
+            (r#"{"text":7}"#, "wrong_type", Some("text")),
+            (r#"{"text":"a","voice_settings":{"speed":1.2}}"#, "unsupported", Some("voice_settings.speed")),
+        ] {
+            let refused = read(body).expect_err(body);
+            assert_eq!((refused.code(), refused.param()), (code, param), "{body}");
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! A whole text in, a file out, streamed while it is made: what every protocol's endpoint for it shares.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body as HttpBody, Bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use contract::{EngineError, Span, Tick, Usage};
+use futures_util::StreamExt;
+use proto::body::{Body, Sound};
+use proto::catalog::Target;
+use proto::speech::SpeechRequest;
+use tokio::sync::mpsc;
+
+use super::RequestId;
+use crate::app::App;
+use crate::auth::{Caller, Principal};
+use crate::drain::Guard;
+use crate::error::ApiError;
+use crate::file::{FileWriter, encoder, playing_time};
+use crate::usage::Account;
+use crate::utterance::{Step, Utterance};
+
+/// Pieces of the body that may wait for the socket.
+const BODY_QUEUE: usize = 4;
+
+/// A body must have arrived by then.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A request that has been let in, with its body.
+pub(super) struct Arrived {
+    app: Arc<App>,
+    caller: Principal,
+    request_id: String,
+    at: Tick,
+    guard: Guard,
+    body: Bytes,
+}
+
+impl Arrived {
+    /// Takes the body in.
+    ///
+    /// # Errors
+    /// Who may not come in, a server that drains, a body that is too large, too slow or no JSON.
+    pub(super) async fn receive(
+        app: Arc<App>,
+        id: RequestId,
+        caller: Caller,
+        request: Request,
+    ) -> Result<Self, ApiError> {
+        let at = app.clock.now();
+        let caller = caller.0?;
+        if app.drain.draining() {
+            return Err(ApiError::draining());
+        }
+        let guard = app.drain.enter();
+        let (parts, body) = request.into_parts();
+        let body = read_body(&parts.headers, body, app.config.server.body_bytes_max).await?;
+        Ok(Self { app, caller, request_id: id.0, at, guard, body })
+    }
+
+    /// # Errors
+    /// A body that is no UTF-8.
+    pub(super) fn text(&self) -> Result<&str, ApiError> {
+        std::str::from_utf8(&self.body)
+            .map_err(|_| ApiError::bad_request("invalid_json", "the body is not UTF-8"))
+    }
+
+    pub(super) fn input_max(&self) -> usize {
+        self.app.config.server.input_characters_max
+    }
+
+    /// Leaves the language to the model where it has none by the name asked for.
+    ///
+    /// # Errors
+    /// An engine that does not serve.
+    pub(super) fn forget_unknown_language(&self, asked: &mut SpeechRequest) -> Result<(), ApiError> {
+        let info = self.app.engine()?.info();
+        asked.ask.forget_unknown_language(&info);
+        Ok(())
+    }
+
+    /// Speaks: the answer begins with the first sound, so that a request that fails before it fails as HTTP
+    /// does. `protocol` names it in the usage log.
+    ///
+    /// # Errors
+    /// What cannot be spoken, or not now.
+    pub(super) async fn speak(
+        self,
+        mut asked: SpeechRequest,
+        body: Box<dyn Body>,
+        protocol: &'static str,
+    ) -> Result<Response, ApiError> {
+        let Self { app, caller, request_id, at: arrival, guard, .. } = self;
+        let engine = Arc::clone(app.engine()?);
+        let info = engine.info();
+        asked.ask.lexicon = app.lexicons.of(&caller.tenant);
+        crate::voices::choose(&app, &caller, &info, &mut asked).await?;
+        let target = Target::resolve(&info, &asked.ask, SpeechRequest::LAYOUTS, app.config.engine.bench)?;
+        let file_hz = asked.sample_rate.unwrap_or(asked.format.rate_hz(target.sample_rate));
+        let encoder = encoder(asked.format, target.sample_rate, file_hz, app.config.opus)
+            .map_err(|error| ApiError::bad_request("unsupported", error.to_string()).param("sample_rate"))?;
+        let pre_skip = encoder.pre_skip_48k();
+        // Distinct within a process for as long as anyone could join two answers.
+        let serial = arrival.as_micros() as u32;
+        let writer =
+            FileWriter::new(asked.format, file_hz, pre_skip, serial).map_err(|_| ApiError::internal())?;
+        let opening = target.request(arrival, caller.group());
+        let mut utterance = Utterance::open(&app, &engine, opening, &target, &asked.input, encoder)?;
+        if body.takes_times() {
+            utterance.keep_times();
+        }
+        let first = match utterance.next().await {
+            Step::Packets(packets) => packets,
+            Step::Finished { reason, error, .. } => {
+                crate::metrics::context_finished(reason.name());
+                return Err(error.map_or_else(silent, ApiError::from));
+            }
+        };
+        crate::metrics::first_audio("speech", app.clock.now().since(arrival));
+        let (sender, receiver) = mpsc::channel(BODY_QUEUE);
+        let account = Account::of(&caller, &request_id, protocol);
+        let media_type = body.media_type();
+        let pump = Pump {
+            app,
+            account,
+            request_id,
+            rate: target.sample_rate,
+            utterance,
+            writer,
+            body,
+            sender,
+            arrival,
+            taken: 0,
+            _guard: guard,
+        };
+        tokio::spawn(pump.run(first));
+        Ok(answer(media_type, receiver))
+    }
+}
+
+/// The part that goes on after the head of the answer has left.
+struct Pump {
+    app: Arc<App>,
+    account: Account,
+    request_id: String,
+    /// Hertz of the model.
+    rate: u32,
+    utterance: Utterance,
+    writer: FileWriter,
+    body: Box<dyn Body>,
+    sender: mpsc::Sender<Result<Bytes, std::io::Error>>,
+    arrival: Tick,
+    /// 48 kHz samples of the packets so far.
+    taken: u64,
+    _guard: Guard,
+}
+
+impl Pump {
+    /// Ends when everything has been sent, or when the client is gone: dropping the utterance then
+    /// cancels its context.
+    async fn run(mut self, first: Vec<crate::encode::EncodedPacket>) {
+        let mut step = Step::Packets(first);
+        loop {
+            match step {
+                Step::Packets(packets) => {
+                    let span = playing_time(&packets);
+                    self.taken += packets.iter().map(|packet| u64::from(packet.duration_48k)).sum::<u64>();
+                    let times = self.utterance.times(self.taken);
+                    let after = self.after();
+                    let written = self.writer.write(packets).map_err(std::io::Error::other);
+                    let bytes = written.map(|audio| self.body.sound(Sound { audio, times }, after));
+                    if !self.send(bytes).await {
+                        crate::metrics::context_finished("cancelled");
+                        return;
+                    }
+                    self.utterance.taken(span);
+                }
+                Step::Finished { reason, usage, error } => {
+                    crate::metrics::context_finished(reason.name());
+                    self.app.usage.spoken(&self.account, None, reason, &usage, self.rate);
+                    let took_us = self.after().as_micros();
+                    tracing::debug!(reason = reason.name(), frames = usage.frames, took_us, "spoken");
+                    self.finish(usage, error).await;
+                    return;
+                }
+            }
+            let closed = self.sender.clone();
+            step = tokio::select! {
+                step = self.utterance.next() => step,
+                () = closed.closed() => {
+                    crate::metrics::context_finished("cancelled");
+                    return;
+                }
+            };
+        }
+    }
+
+    /// Time since the request came.
+    fn after(&self) -> Span {
+        self.app.clock.now().since(self.arrival)
+    }
+
+    async fn finish(&mut self, usage: Usage, error: Option<EngineError>) {
+        let last = match error {
+            Some(error) => {
+                let error = ApiError::from(error);
+                crate::metrics::error(error.code);
+                // Ending the body without its last piece is how HTTP/1.1 says "cut off".
+                let said = self.body.broken(error.object(&self.request_id));
+                said.ok_or_else(|| std::io::Error::other(error.code))
+            }
+            None => {
+                let times = self.utterance.times(u64::MAX);
+                let after = self.after();
+                let rest = self.writer.finish().map_err(std::io::Error::other);
+                rest.map(|audio| self.body.end(Sound { audio, times }, &usage, after))
+            }
+        };
+        self.send(last).await;
+    }
+
+    /// False when the client is gone, or takes nothing any more.
+    async fn send(&mut self, bytes: Result<Bytes, std::io::Error>) -> bool {
+        if bytes.as_ref().is_ok_and(Bytes::is_empty) {
+            return true;
+        }
+        match self.sender.try_reserve() {
+            Ok(place) => place.send(bytes),
+            Err(mpsc::error::TrySendError::Closed(())) => return false,
+            Err(mpsc::error::TrySendError::Full(())) => {
+                self.utterance.pause();
+                let sending = self.sender.send(bytes);
+                let sent = tokio::time::timeout(self.app.config.server.body_stall, sending).await;
+                return matches!(sent, Ok(Ok(())));
+            }
+        }
+        true
+    }
+}
+
+fn answer(media_type: &'static str, receiver: mpsc::Receiver<Result<Bytes, std::io::Error>>) -> Response {
+    let stream = futures_util::stream::unfold(receiver, async |mut receiver| {
+        let item = receiver.recv().await?;
+        Some((item, receiver))
+    });
+    let mut response = Response::new(HttpBody::from_stream(stream));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A text of which nothing can be spoken.
+fn silent() -> ApiError {
+    let message = "there is nothing to speak: give input with a letter or a digit";
+    ApiError::bad_request("empty_text", message).param("input")
+}
+
+/// Takes the body in within its bounds of size and time.
+async fn read_body(headers: &HeaderMap, body: HttpBody, bytes_max: usize) -> Result<Bytes, ApiError> {
+    let too_large = || {
+        let message = format!("the body must be at most {bytes_max} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+    };
+    let unsupported = |message: &str| {
+        Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
+    };
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|value| value != "identity") {
+        return unsupported("send the body without Content-Encoding");
+    }
+    let json = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(|value| {
+        let essence = value.split(';').next().unwrap_or_default().trim();
+        essence.eq_ignore_ascii_case("application/json")
+    });
+    if !json {
+        return unsupported("send the body as JSON, with the header Content-Type: application/json");
+    }
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if length.and_then(|value| value.parse::<u64>().ok()).is_some_and(|length| length > bytes_max as u64) {
+        return Err(too_large());
+    }
+    let collect = async {
+        let mut bytes = Vec::new();
+        let mut stream = body.into_data_stream();
+        while let Some(piece) = stream.next().await {
+            let cut_off = || ApiError::bad_request("invalid_json", "the body ended before it was whole");
+            let piece = piece.map_err(|_| cut_off())?;
+            if bytes.len() + piece.len() > bytes_max {
+                return Err(too_large());
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(Bytes::from(bytes))
+    };
+    let late =
+        || ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");
+    tokio::time::timeout(BODY_TIMEOUT, collect).await.unwrap_or_else(|_| Err(late()))
+}
