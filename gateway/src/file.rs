@@ -125,6 +125,20 @@ fn ogg_packet(packet: &EncodedPacket, timestamp_48k: u64) -> OpusPacket<'_> {
     OpusPacket { data: &packet.data, duration_48k: packet.duration_48k, timestamp_48k }
 }
 
+/// Puts the true sizes into a whole file that was written as a stream; only a WAV's header says any.
+pub(crate) fn tell_sizes(format: SpeechFormat, file_hz: u32, file: &mut [u8]) -> Result<(), CodecError> {
+    let (SpeechFormat::Wav | SpeechFormat::WavF32, Some(encoding)) = (format, format.encoding()) else {
+        return Ok(());
+    };
+    let header_bytes = codecs::wav::streaming_header(file_hz, encoding, WAV_ORIGIN)?.len();
+    let samples = file.len().saturating_sub(header_bytes) as u64 / u64::from(encoding.bytes_per_sample());
+    let header = codecs::wav::header(file_hz, encoding, samples, WAV_ORIGIN)?;
+    if let Some(place) = file.get_mut(..header.len()) {
+        place.copy_from_slice(&header);
+    }
+    Ok(())
+}
+
 /// Playing time of packets, for pacing.
 pub(crate) fn playing_time(packets: &[EncodedPacket]) -> Span {
     let samples: u64 = packets.iter().map(|packet| u64::from(packet.duration_48k)).sum();

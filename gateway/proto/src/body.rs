@@ -28,7 +28,7 @@ pub trait Body: Send {
     /// Sound that came `after` the request; empty where nothing is to be sent.
     fn sound(&mut self, sound: Sound, after: Span) -> Bytes;
 
-    /// The rest of the sound, and the end.
+    /// The rest of the sound, and the end. `usage` counts samples at 48 kHz.
     fn end(&mut self, rest: Sound, usage: &Usage, after: Span) -> Bytes;
 
     /// The sound broke off; `None` where only a body that ends too early can say so.

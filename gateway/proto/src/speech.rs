@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::body::{Body, Sound};
 use crate::catalog::{Ask, CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
-use crate::wire::{ErrorObject, Fields, Json, SAMPLE_RATES, WireError, loudness, sampling, voice};
+use crate::wire::{CLOCK_HZ, ErrorObject, Fields, Json, SAMPLE_RATES, WireError, loudness, sampling, voice};
 
 /// Characters of `input` when the server is not configured otherwise.
 pub const INPUT_CHARACTERS_MAX: usize = 4_096;
@@ -242,12 +242,16 @@ pub enum SpeechEvent {
     Error { error: ErrorObject },
 }
 
-/// Tokens as OpenAI counts them: text ids in, codec frames out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// What an answer cost: tokens as OpenAI counts them (text ids in, codec frames out), and our own counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SpeechUsage {
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub total_tokens: u64,
+    pub characters: u64,
+    pub audio_ms: u64,
+    /// Time spent on reference audio; 0 when its features were kept.
+    pub encode_ms: f64,
 }
 
 /// The body of a `stream_format: "sse"` answer.
@@ -273,7 +277,7 @@ impl Body for Events {
     }
 
     fn end(&mut self, rest: Sound, usage: &Usage, _after: Span) -> Bytes {
-        let usage = SpeechUsage::new(usage.text_ids, usage.frames);
+        let usage = SpeechUsage::new(usage);
         (Self::delta(&rest) + &SpeechEvent::Done { usage }.to_event()).into()
     }
 
@@ -292,8 +296,16 @@ impl SpeechEvent {
 }
 
 impl SpeechUsage {
+    /// `usage` counts samples at 48 kHz.
     #[must_use]
-    pub const fn new(text_ids: u64, frames: u64) -> Self {
-        Self { input_tokens: text_ids, output_tokens: frames, total_tokens: text_ids.saturating_add(frames) }
+    pub fn new(usage: &Usage) -> Self {
+        Self {
+            input_tokens: usage.text_ids,
+            output_tokens: usage.frames,
+            total_tokens: usage.text_ids.saturating_add(usage.frames),
+            characters: usage.characters,
+            audio_ms: usage.samples.saturating_mul(1_000) / u64::from(CLOCK_HZ),
+            encode_ms: usage.encode.as_micros() as f64 / 1_000.0,
+        }
     }
 }

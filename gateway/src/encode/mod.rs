@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use codecs::CodecError;
+use codecs::loudness::Leveller;
 use codecs::opus::{OpusEncoder, OpusSettings, PacketBatch};
 use codecs::resample::Resampler;
 
@@ -32,6 +33,8 @@ pub(crate) struct EncodedPacket {
 
 /// Resampling and encoding of one sample stream, from the model's rate to the wire.
 pub(crate) struct StreamEncoder {
+    /// Boxed: few streams have one.
+    leveller: Option<Box<Leveller>>,
     resampler: Option<Resampler>,
     coder: Coder,
     rate_hz: u32,
@@ -61,7 +64,16 @@ impl StreamEncoder {
             })?)),
             Form::Pcm => Coder::Pcm { pending: Vec::new() },
         };
-        Ok(Self { resampler, coder, rate_hz: wire_hz, scratch: Vec::new(), started: false })
+        Ok(Self { leveller: None, resampler, coder, rate_hz: wire_hz, scratch: Vec::new(), started: false })
+    }
+
+    /// Brings what comes, samples at `model_hz`, near to a loudness while it streams; `None` leaves it as it is.
+    ///
+    /// # Errors
+    /// A rate whose loudness cannot be measured.
+    pub(crate) fn levelled(self, lufs: Option<i8>, model_hz: u32) -> Result<Self, CodecError> {
+        let leveller = lufs.map(|lufs| Leveller::new(model_hz, f64::from(lufs))).transpose()?;
+        Ok(Self { leveller: leveller.map(Box::new), ..self })
     }
 
     /// Decoded 48 kHz samples a receiver drops at the start.
@@ -75,6 +87,13 @@ impl StreamEncoder {
     /// Takes samples at the model's rate and appends every packet that is complete by them.
     pub(crate) fn push(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
         self.started = true;
+        let Some(leveller) = &mut self.leveller else { return self.resample(samples, out) };
+        let mut levelled = samples.to_vec();
+        leveller.push(&mut levelled)?;
+        self.resample(&levelled, out)
+    }
+
+    fn resample(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
         let Some(resampler) = &mut self.resampler else { return self.code(samples, out) };
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();

@@ -7,11 +7,13 @@ use std::time::Duration;
 use contract::{EngineError, EngineHandle, FinishReason, Output as EngineOutput, Span, Tick, Usage};
 use proto::dialect::Dialect;
 use proto::session::{
-    Config, EncodeJob, Encoded as WireEncoded, EngineCommand, Message, Output, Session, TimeoutReason,
+    Config, EncodeJob, Encoded as WireEncoded, EngineCommand, EpochKey, Message, Output, Session,
+    TimeoutReason,
 };
 use proto::wire::{CloseCode, Received};
 use tokio::sync::mpsc;
 
+use super::accounts::Accounts;
 use super::encoders::{Encoders, Made};
 use super::engine_side::{EngineSide, Reply};
 use super::references::{JUDGED_MAX, Judged};
@@ -67,9 +69,7 @@ struct Drive {
     /// Whose token opened it, and when that ends.
     owner: TokenEnd,
     token_over: bool,
-    account: Account,
-    /// Hertz of the first model: sessions of one engine have one rate.
-    rate: u32,
+    accounts: Accounts,
     replies: VecDeque<Reply>,
     watch: Watch,
     /// The session had no socket, and its place was needed.
@@ -104,8 +104,7 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
         place,
         owner,
         token_over: false,
-        account,
-        rate,
+        accounts: Accounts::new(account, rate),
         replies: VecDeque::new(),
         watch,
         evicted: false,
@@ -141,10 +140,12 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
         drive.wake(wake);
         drive.settle();
     }
+    let Drive { accounts, session, .. } = &mut drive;
+    accounts.close(|key| session.characters(key), &app.usage);
     app.sessions.withdraw(&drive.owner.resume_key(&drive.token));
     drive.watch.counters(drive.session.counters());
     counted.close = drive.over.unwrap_or("peer");
-    tracing::info!(session = drive.account.request, close = counted.close, "session ended");
+    tracing::info!(session = drive.accounts.account.request, close = counted.close, "session ended");
 }
 
 /// Counts a session in and out, whatever way its task ends.
@@ -187,10 +188,7 @@ impl Drive {
             }
             Wake::Engine(tagged) => {
                 if let Some(key) = self.engine.output(&tagged) {
-                    if let EngineOutput::Finished { reason, usage, .. } = &tagged.output {
-                        let context = Some((key.context, key.epoch.0));
-                        self.app.usage.spoken(&self.account, context, *reason, usage, self.rate);
-                    }
+                    self.count(key, &tagged.output);
                     self.watch.engine(now, key, &tagged.output);
                     self.session.handle_engine(now, key, tagged.output);
                 }
@@ -276,7 +274,15 @@ impl Drive {
             }
             let now = self.app.clock.now();
             match self.replies.pop_front() {
-                Some((key, reply)) => self.session.handle_reply(now, key, reply),
+                Some((key, reply)) => {
+                    match &reply {
+                        Ok(accepted) => self.accounts.ids(key, accepted.ids),
+                        Err(_) if self.engine.is_open(key) => {}
+                        // Refused, so its engine will not say that it has ended.
+                        Err(_) => self.accounts.refused(key, self.session.characters(key), &self.app.usage),
+                    }
+                    self.session.handle_reply(now, key, reply);
+                }
                 None => break,
             }
         }
@@ -295,8 +301,10 @@ impl Drive {
             }
             Output::Encode(job) => self.encode(now, job),
             Output::Engine(command) => {
-                if let EngineCommand::PushText { key, .. } = command {
-                    self.watch.text(now, key);
+                match &command {
+                    EngineCommand::Open { key, .. } => self.accounts.open(*key),
+                    EngineCommand::PushText { key, .. } => self.watch.text(now, *key),
+                    _ => {}
                 }
                 self.replies.extend(self.engine.command(command));
             }
@@ -335,12 +343,17 @@ impl Drive {
             let error = Some(EngineError::Internal { what: format!("encoding failed: {error}") });
             let output =
                 EngineOutput::Finished { reason: FinishReason::Failed, usage: Usage::default(), error };
+            self.count(key, &output);
             self.watch.engine(now, key, &output);
             self.session.handle_engine(now, key, output);
             self.session.handle_encoded(now, key, WireEncoded { packets, last: true });
             return;
         }
         self.session.handle_encoded(now, key, WireEncoded { packets, last });
+    }
+
+    fn count(&mut self, key: EpochKey, output: &EngineOutput) {
+        self.accounts.output(key, output, self.session.characters(key), &self.app.usage);
     }
 
     /// This session's client wants another session back: its socket moves there, and this one ends.

@@ -105,7 +105,8 @@ impl Encoders {
             WireCodec::Pcm => (Form::Pcm, PacketKind::Pcm),
         };
         let opus = self.app.config.opus;
-        let encoder = StreamEncoder::new(form, format.model_rate, format.wire_rate, opus)?;
+        let encoder = StreamEncoder::new(form, format.model_rate, format.wire_rate, opus)?
+            .levelled(format.loudness, format.model_rate)?;
         let tag = self.next;
         self.next += 1;
         self.keys.insert(tag, key);

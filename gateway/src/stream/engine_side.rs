@@ -90,6 +90,10 @@ impl EngineSide {
         Some(key)
     }
 
+    pub(super) fn is_open(&self, key: EpochKey) -> bool {
+        self.open.contains_key(&key)
+    }
+
     /// Cancels a context and forgets it: nothing of it comes any more.
     pub(super) fn abandon(&mut self, key: EpochKey) {
         if let Some(open) = self.open.remove(&key) {

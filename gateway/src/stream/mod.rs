@@ -6,6 +6,7 @@
 //! the next event, so a cancel is heard at any moment. An endpoint chooses the [`Dialect`] and little
 //! else ([`door`]).
 
+mod accounts;
 mod door;
 mod drive;
 mod encoders;

@@ -8,8 +8,19 @@ use crate::support::{get, post};
 /// A sentence that must be found nowhere but in the audio.
 const CANARY: &str = "The purple canary sings at quarter past nine.";
 
+/// The binary, without what the shell that runs the tests says to it.
+pub(crate) fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_voxlane"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("VOXLANE_")) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 pub(crate) fn voxlane(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_voxlane")).args(arguments).output().expect("the binary runs")
+    binary().args(arguments).output().expect("the binary runs")
 }
 
 pub(crate) fn stderr(output: &Output) -> String {
@@ -41,11 +52,8 @@ fn check_prints_values_origins_and_the_hash() {
     let file = temporary("check.toml");
     std::fs::write(&file, "[opus]\ncomplexity = 3\n").expect("a temporary file");
     let path = file.to_str().expect("UTF-8");
-    let checked = Command::new(env!("CARGO_BIN_EXE_voxlane"))
-        .args(["check", path])
-        .env("VOXLANE_OPUS_THREADS", "2")
-        .output()
-        .expect("the binary runs");
+    let checked =
+        binary().args(["check", path]).env("VOXLANE_OPUS_THREADS", "2").output().expect("the binary runs");
     assert_eq!(checked.status.code(), Some(0));
     let text = String::from_utf8_lossy(&checked.stdout).into_owned();
     let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap_or_default().to_owned();
@@ -184,7 +192,7 @@ pub(crate) fn serve_at(listen: &str, extra: &[&str]) -> Serving {
 }
 
 pub(crate) fn serve_at_both(listen: &str, admin: &str, extra: &[&str]) -> Serving {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_voxlane"))
+    let mut child = binary()
         .args(["serve", "--engine", "scripted", "--listen", listen, "--admin", admin])
         .args(extra)
         .stdout(Stdio::piped())

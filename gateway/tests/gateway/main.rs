@@ -5,6 +5,7 @@ mod cli;
 mod config;
 mod doors;
 mod drain;
+mod ear;
 mod foreign_rest;
 mod guarded;
 mod hostile;
