@@ -171,13 +171,21 @@ fn the_catalogue_has_the_shape_of_design_section_7() {
 
 #[test]
 fn speech_events_are_written_as_openai_writes_them() {
+    let used = contract::Usage {
+        characters: 12,
+        text_ids: 3,
+        frames: 10,
+        samples: 38_400,
+        encode: contract::Span::from_micros(1_500),
+        ..contract::Usage::default()
+    };
     assert_eq!(
         SpeechEvent::Delta { audio: "AAA=".to_owned() }.to_event(),
         "data: {\"type\":\"speech.audio.delta\",\"audio\":\"AAA=\"}\n\n"
     );
     assert_eq!(
-        SpeechEvent::Done { usage: SpeechUsage::new(3, 10) }.to_event(),
-        "data: {\"type\":\"speech.audio.done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":10,\"total_tokens\":13}}\n\n"
+        SpeechEvent::Done { usage: SpeechUsage::new(&used) }.to_event(),
+        "data: {\"type\":\"speech.audio.done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":10,\"total_tokens\":13,\"characters\":12,\"audio_ms\":800,\"encode_ms\":1.5}}\n\n"
     );
 }
 

@@ -1,7 +1,5 @@
 //! Keys as an operator meets them: the command line, refusals to start, and what logs never hold.
 
-use std::process::Command;
-
 use serde_json::json;
 
 use crate::cli::{serve, serve_at, stderr, voxlane};
