@@ -218,6 +218,50 @@ fn lies_and_nonsense_are_refused_by_kind() {
 }
 
 #[test]
+fn a_million_chunks_are_passed_over_and_an_odd_one_without_its_pad_is_no_trap() {
+    let mut body = b"WAVEfmt ".to_vec();
+    body.extend(16u32.to_le_bytes());
+    body.extend(fmt(1, 1, 24_000, 16));
+    for _ in 0..1_000_000 {
+        body.extend(b"junk\0\0\0\0");
+    }
+    let head = body.len();
+    body.extend(b"data\x04\0\0\0\0\x40\0\xC0");
+    let whole = [b"RIFF".as_slice(), &(body.len() as u32).to_le_bytes(), &body].concat();
+    assert_eq!(read(&whole).unwrap(), [0.5, -0.5]);
+    // Without the data there is nothing at their end.
+    let endless = [b"RIFF".as_slice(), &(head as u32).to_le_bytes(), &body[..head]].concat();
+    assert!(matches!(read(&endless), Err(CodecError::Malformed { .. })));
+    // Three bytes, and the next chunk where their pad should be.
+    let mut odd = b"WAVEfmt ".to_vec();
+    odd.extend(16u32.to_le_bytes());
+    odd.extend(fmt(1, 1, 24_000, 16));
+    odd.extend(b"LIST\x03\0\0\0abcdata\x04\0\0\0\0\x40\0\xC0");
+    let odd = [b"RIFF".as_slice(), &(odd.len() as u32).to_le_bytes(), &odd].concat();
+    assert!(read(&odd).is_err(), "{:?}", read(&odd));
+}
+
+#[test]
+fn every_truncation_of_an_extensible_header_is_an_error() {
+    let mut extensible = fmt(0xFFFE, 1, 24_000, 16);
+    extensible.extend(22u16.to_le_bytes());
+    extensible.extend(16u16.to_le_bytes());
+    extensible.extend(4u32.to_le_bytes());
+    extensible.extend(1u16.to_le_bytes());
+    extensible.extend(b"\0\0\0\0\x10\0\x80\0\0\xAA\0\x38\x9B\x71");
+    let data = vec![0, 0x40, 0, 0xC0];
+    let file = riff(&[(b"fmt ", extensible.clone()), (b"data", data.clone())]);
+    assert_eq!(read(&file).unwrap(), [0.5, -0.5]);
+    for cut in 0..extensible.len() {
+        let file = riff(&[(b"fmt ", extensible[..cut].to_vec()), (b"data", data.clone())]);
+        assert!(read(&file).is_err(), "{cut} bytes of the format");
+    }
+    for cut in 0..file.len() {
+        assert!(read(&file[..cut]).is_err(), "{cut} bytes of the file");
+    }
+}
+
+#[test]
 fn samples_that_are_not_finite_are_named() {
     for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let data: Vec<u8> = [0.0, poison].iter().flat_map(|sample: &f32| sample.to_le_bytes()).collect();

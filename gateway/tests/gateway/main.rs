@@ -1,5 +1,6 @@
 //! The gateway over real sockets on loopback, with a scripted engine.
 
+mod bad_input;
 mod bench;
 mod cli;
 mod config;
