@@ -19,7 +19,7 @@ use crate::executables::Executables;
 use crate::kept::Kept;
 use crate::launching::Flights;
 use crate::message::{Message, Opening};
-use crate::shared::Shared;
+use crate::shared::{Forgotten, Shared};
 use crate::voices::VoiceCache;
 use crate::{OpenError, OpenOptions, warm};
 
@@ -68,6 +68,9 @@ pub(crate) fn start(
     Ok(Started { info, open_max, thread })
 }
 
+/// Forgotten clips that contexts opened before may still be on their way with.
+const FORGOTTEN_KEPT: usize = 64;
+
 /// Everything one device's engine owns.
 pub(crate) struct DeviceEngine {
     pub(crate) clock: Clock,
@@ -87,6 +90,8 @@ pub(crate) struct DeviceEngine {
     pub(crate) priming_slot: u32,
     /// Contexts whose voice was answered from the cache.
     pub(crate) encode_hits: u64,
+    /// The last clips that were forgotten, oldest first.
+    pub(crate) forgotten: Vec<Forgotten>,
 }
 
 impl DeviceEngine {
@@ -172,9 +177,12 @@ impl DeviceEngine {
     fn handle_open(&mut self, now: Tick, opening: Opening) {
         let Opening { context, plan, features, sink, arrival, tenant, exact_frames, seed } = opening;
         let key = plan_key(&plan);
+        let forgotten = key.is_some_and(|key| self.forgotten.iter().any(|clip| clip.means(context, key)));
         let voice = key.and_then(|key| self.voices.get(key)).or_else(|| {
             let features = features?;
-            self.remember(key?, &features);
+            if !forgotten {
+                self.remember(key?, &features);
+            }
             Some(features)
         });
         self.encode_hits += u64::from(voice.is_some());
@@ -188,6 +196,7 @@ impl DeviceEngine {
                 seed,
                 key,
                 voice,
+                forgotten,
                 segments: BTreeMap::new(),
                 usage: contract::Usage::default(),
                 finishing: false,
@@ -208,11 +217,21 @@ impl DeviceEngine {
     }
 
     fn forget_clips(&mut self) {
-        let hashes = self.shared.take_forgotten();
-        if !hashes.is_empty() {
-            self.voices.forget(&hashes);
-            self.tell_cached();
+        let clips = self.shared.take_forgotten();
+        if clips.is_empty() {
+            return;
         }
+        let hashes: Vec<[u8; 16]> = clips.iter().map(|clip| clip.hash).collect();
+        self.voices.forget(&hashes);
+        self.tell_cached();
+        for (context, speaking) in &mut self.contexts {
+            let means = |key: EncodeKey| clips.iter().any(|clip| clip.means(*context, key));
+            speaking.forgotten |= speaking.key.is_some_and(means);
+        }
+        // A context that was opened before may still be on its way here.
+        self.forgotten.extend(clips);
+        let surplus = self.forgotten.len().saturating_sub(FORGOTTEN_KEPT);
+        self.forgotten.drain(..surplus);
     }
 
     fn tell_cached(&self) {

@@ -94,6 +94,7 @@ pub(crate) fn open(
         priming_slot,
         kept,
         encode_hits: 0,
+        forgotten: Vec::new(),
     };
     Ok((engine, info, config.open_max as usize))
 }
