@@ -168,6 +168,32 @@ fn files_that_are_no_files_are_refused_and_never_waited_for() {
 }
 
 #[test]
+fn speak_takes_any_clip_that_an_upload_may_be_and_counts_pauses_in_its_file() {
+    let uploads = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/uploads");
+    let out = temporary("cloned.wav");
+    let path = out.to_str().expect("UTF-8");
+    for clip in ["clara-stereo.mp3", "clara.flac", "clara.webm", "clara-opus.ogg"] {
+        let clip = format!("{uploads}/{clip}");
+        let text = "One.<break time=\"500ms\"/>Two.";
+        let spoken = voxlane(&["speak", text, "--engine", "scripted", "--reference", &clip, "--out", path]);
+        assert_eq!(spoken.status.code(), Some(0), "{clip}: {}", stderr(&spoken));
+        let file = std::fs::read(&out).expect("a file");
+        let audio = codecs::wav::decode(&file, &codecs::AudioLimits::default()).expect("true sizes");
+        let longest = audio.samples.split(|sample| *sample != 0.0).map(<[f32]>::len).max();
+        assert!(longest.is_some_and(|samples| (12_000..12_100).contains(&samples)), "{longest:?}");
+    }
+    let silent = temporary("silent.wav");
+    std::fs::write(&silent, codecs::wav::encode(&[0.0; 48_000], 16_000).expect("a file")).expect("written");
+    let clip = silent.to_str().expect("UTF-8");
+    let refused = voxlane(&["speak", "Hi.", "--engine", "scripted", "--reference", clip, "--out", path]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("silent"), "{}", stderr(&refused));
+    for file in [out, silent] {
+        std::fs::remove_file(file).expect("removed");
+    }
+}
+
+#[test]
 fn speak_names_the_valid_voices() {
     let file = temporary("nobody.wav");
     let path = file.to_str().expect("UTF-8");
