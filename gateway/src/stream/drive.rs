@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use super::accounts::Accounts;
 use super::encoders::{Encoders, Made};
 use super::engine_side::{EngineSide, Reply};
+use super::late_queue::LateQueue;
 use super::references::{JUDGED_MAX, Judged};
 use super::registry::{Attach, Place, Visit};
 use super::socket::{Activity, Event, Outgoing, Socket};
@@ -62,7 +63,7 @@ struct Drive {
     engine: EngineSide,
     encoders: Encoders,
     socket: Option<Socket>,
-    judged: mpsc::Sender<Box<Judged>>,
+    judged: LateQueue<Judged>,
     door: mpsc::Sender<Visit>,
     token: String,
     place: Place,
@@ -84,9 +85,8 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
     let rate = config.engine.models.first().map_or(0, |model| model.sample_rate);
     let mut counted = Counted::new();
     let epochs = config.limits.contexts_open + LETTING_GO_MAX;
-    let (engine, mut outputs) = EngineSide::new(engine, epochs);
-    let (encoders, mut encoded) = Encoders::new(Arc::clone(&app), epochs);
-    let (judged, mut references) = mpsc::channel(JUDGED_MAX);
+    let engine = EngineSide::new(engine, epochs);
+    let encoders = Encoders::new(Arc::clone(&app), epochs);
     let (door, mut visitors) = mpsc::channel(1);
     let token = config.resume.clone();
     app.sessions.announce(owner.resume_key(&token), door.clone(), &place);
@@ -98,7 +98,7 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
         engine,
         encoders,
         socket: Some(socket),
-        judged,
+        judged: LateQueue::new(JUDGED_MAX),
         door,
         token,
         place,
@@ -127,9 +127,9 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
             // The client first, so that a cancel overtakes the audio it cancels.
             biased;
             event = next_event(&mut drive.socket) => event,
-            Some(encoded) = encoded.recv() => Wake::Encoded(encoded),
-            Some(output) = outputs.recv() => Wake::Engine(output),
-            Some(judged) = references.recv() => Wake::Reference(judged),
+            encoded = drive.encoders.next() => Wake::Encoded(encoded),
+            output = drive.engine.next() => Wake::Engine(output),
+            judged = drive.judged.next() => Wake::Reference(judged),
             Some(visit) = visitors.recv() => Wake::Visit(visit),
             until = &mut drain, if !draining => Wake::Drain(until),
             () = tokio::time::sleep(POOL_RETRY), if stuck => Wake::Retry,
@@ -308,7 +308,7 @@ impl Drive {
                 }
                 self.replies.extend(self.engine.command(command));
             }
-            Output::Reference(job) => super::references::judge(*job, self.judged.clone()),
+            Output::Reference(job) => super::references::judge(*job, self.judged.sender()),
             Output::Resume { token, received } => self.resume(now, &token, received),
             Output::Said(said) => self.watch.said(now, said),
             Output::SendBinary(bytes) => self.send(now, Outgoing::Binary(bytes)),

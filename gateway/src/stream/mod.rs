@@ -11,6 +11,7 @@ mod door;
 mod drive;
 mod encoders;
 mod engine_side;
+mod late_queue;
 mod references;
 mod refusal;
 mod registry;
