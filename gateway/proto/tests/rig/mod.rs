@@ -31,7 +31,8 @@ pub fn info() -> Arc<EngineInfo> {
         id: name.to_owned(),
         name: name.to_owned(),
         description: String::new(),
-        language: Some("english".to_owned()),
+        // With two languages besides, nothing tells what a text is in: it is spoken as it stands.
+        language: None,
         kind: VoiceKind::Clip,
         layouts: layouts.to_vec(),
     };
@@ -43,7 +44,7 @@ pub fn info() -> Arc<EngineInfo> {
             sample_rate: RATE,
             samples_per_frame: FRAME as u32,
             layouts: vec![Layout::Streamed, Layout::Whole],
-            languages: vec!["auto".to_owned(), "english".to_owned()],
+            languages: ["auto", "english", "german"].map(str::to_owned).to_vec(),
             voices: vec![
                 voice("clara", &[Layout::Streamed, Layout::Whole]),
                 voice("marcus", &[Layout::Whole]),
@@ -59,6 +60,15 @@ pub fn info() -> Arc<EngineInfo> {
     })
 }
 
+/// As [`info`], with voices that speak English.
+pub fn english_info() -> Arc<EngineInfo> {
+    let mut engine = (*info()).clone();
+    for voice in &mut engine.models[0].voices {
+        voice.language = Some("english".to_owned());
+    }
+    Arc::new(engine)
+}
+
 pub fn config() -> Config {
     Config {
         session: "s-1".to_owned(),
@@ -66,6 +76,7 @@ pub fn config() -> Config {
         engine: info(),
         tenant: 3,
         voices: None,
+        lexicon: std::sync::Arc::default(),
         bench: false,
         opus_pre_skip: PRE_SKIP,
         limits: Limits::default(),
@@ -225,20 +236,24 @@ impl Rig {
 
     /// The engine makes `frames` frames of a context's current segment.
     pub fn speak(&mut self, key: EpochKey, frames: u32) {
+        self.chunk(key, vec![0.1; FRAME * frames as usize]);
+    }
+
+    /// The engine makes these samples of a context's current segment.
+    pub fn chunk(&mut self, key: EpochKey, samples: Vec<f32>) {
         let Some(context) = self.engine.get_mut(&key) else { return };
-        let samples = vec![0.1; FRAME * frames as usize].into_boxed_slice();
         let chunk = Chunk {
             first_sample: context.samples,
-            samples,
             segment: context.spoken,
-            frames,
+            frames: samples.len().div_ceil(FRAME) as u32,
             lane: Lane::Urgent,
             slack: Span::from_millis(120),
             ready: self.now,
             launched: self.now,
             made: self.now,
+            samples: samples.into(),
         };
-        context.samples += FRAME as u64 * u64::from(frames);
+        context.samples += chunk.samples.len() as u64;
         self.session.handle_engine(self.now, key, contract::Output::Chunk(chunk));
         self.drain();
     }

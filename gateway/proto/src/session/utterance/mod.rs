@@ -14,10 +14,10 @@ use crate::catalog::Target;
 use crate::link::Link;
 use crate::pacer::Pacer;
 use crate::playback::PlaybackClock;
-use crate::segmenter::{Piece, Segmenter};
+use crate::reader::{Part, Reader};
+use crate::shape::Shape;
+use crate::wire::{CLOCK_HZ, ChunkTrace, Player, ServerMessage, Text, TextSpoken, WireError, join};
 use spoken::Flushes;
-
-use crate::wire::{ChunkTrace, Player, ServerMessage, Text, WireError, join};
 
 /// Segments whose text an engine may hold before their sound has left it: the spoken one, and the next
 /// few so that their prefill is never late.
@@ -25,10 +25,15 @@ const SEGMENTS_AHEAD: u32 = 4;
 /// Text may be this long without another delta before the engine's held-back tail is released.
 pub const TAIL_WAIT: Span = Span::from_millis(300);
 const RETRY_MIN: Span = Span::from_millis(5);
+/// Text after a pause goes to the engine once no more than this waits for the wire, in 48 kHz samples: an
+/// engine does not count pauses when it bounds how far ahead it makes.
+const BREATH_WAITING_MAX: u64 = CLOCK_HZ as u64;
 
 /// A step of the text, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TextWork {
+    /// A pause stands here: what follows waits until the sound before it is nearly sent.
+    Breath,
     EndSegment,
     Finish,
     Open,
@@ -63,11 +68,14 @@ pub(super) struct Utterance {
     pub(super) pacer: Pacer,
     /// First half of a surrogate pair that the last delta ended with, and that delta's sequence.
     half: Option<(u16, u32)>,
-    segmenter: Segmenter,
+    reader: Reader,
+    shape: Shape,
     streamed: bool,
     work: VecDeque<TextWork>,
     /// Scalar values in `work`.
     waiting: u64,
+    /// A pause stands before the next text.
+    breath: bool,
     /// Segments whose end or sound has passed through the engine.
     segments_pushed: u32,
     segments_finished: u32,
@@ -81,6 +89,7 @@ pub(super) struct Utterance {
     /// Ends the epoch with this reason whatever the engine says.
     verdict: Option<FinishReason>,
     format: AudioFormat,
+    trace: bool,
     sound: bool,
     encoded: bool,
     alignment: Alignment,
@@ -94,6 +103,8 @@ pub(super) struct Utterance {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listener {
     pub(super) player: Option<Player>,
+    /// Asked for a trace.
+    pub(super) trace: bool,
     /// Wants to be told when what sounds.
     pub(super) times: bool,
     /// Of the voice that is listened to.
@@ -128,10 +139,12 @@ impl Utterance {
             clock: PlaybackClock::new(setting.listener.player),
             pacer: Pacer::new(setting.lead, setting.pre_skip, setting.waiting_samples_max),
             half: None,
-            segmenter: Segmenter::new(setting.target.zones),
+            reader: setting.target.reader(),
+            shape: setting.target.shape(),
             streamed: setting.target.layout == Layout::Streamed,
             work: VecDeque::new(),
             waiting: 0,
+            breath: false,
             segments_pushed: 0,
             segments_finished: 0,
             engine: EngineState::Unopened,
@@ -143,6 +156,7 @@ impl Utterance {
             finished: None,
             verdict: None,
             format: setting.format,
+            trace: setting.listener.trace,
             sound: false,
             encoded: false,
             alignment: alignment(setting.listener),
@@ -182,7 +196,7 @@ impl Utterance {
     pub(super) fn handle_text(&mut self, now: Tick, text: &Text, out: &mut Outbox) {
         self.began.get_or_insert(now);
         self.sequence += 1;
-        let mut pieces = Vec::new();
+        let mut parts = Vec::new();
         match (self.half, text.lead) {
             (Some((high, _)), Some(low)) => {
                 self.half = None;
@@ -190,7 +204,7 @@ impl Utterance {
                 let mut joined = [0; 4];
                 if let Some(c) = join(high, low) {
                     self.characters += 1;
-                    self.segmenter.push(c.encode_utf8(&mut joined), &mut pieces);
+                    self.reader.push(c.encode_utf8(&mut joined), &mut parts);
                 }
             }
             (Some(_), None) if text.is_empty() => {}
@@ -201,11 +215,11 @@ impl Utterance {
             }
         }
         self.characters += text.body.chars().count() as u64;
-        self.segmenter.push(&text.body, &mut pieces);
+        self.reader.push(&text.body, &mut parts);
         if let Some(high) = text.trail {
             self.half = Some((high, self.sequence));
         }
-        self.take(pieces);
+        self.take(now, parts, out);
         self.wait_for_more(now);
     }
 
@@ -214,9 +228,9 @@ impl Utterance {
         if self.half.is_some() {
             self.report_half(now, out);
         }
-        let mut pieces = Vec::new();
-        self.segmenter.flush(&mut pieces);
-        self.take(pieces);
+        let mut parts = Vec::new();
+        self.reader.flush(&mut parts);
+        self.take(now, parts, out);
         self.dry_at = None;
         if !end {
             self.flushes.handle_flush(self.alignment.segments());
@@ -237,20 +251,38 @@ impl Utterance {
         out.error(now, &error, Some(self.key), None, None);
     }
 
-    fn take(&mut self, pieces: Vec<Piece>) {
+    fn take(&mut self, now: Tick, parts: Vec<Part>, out: &mut Outbox) {
+        let readings = self.reader.take_readings();
         if self.finished.is_some() || self.verdict.is_some() {
             return;
         }
-        for piece in pieces {
-            self.alignment.handle_piece(&piece);
-            match piece {
-                Piece::Cut => self.work.push_back(TextWork::EndSegment),
-                Piece::Skip(_) => {}
-                Piece::Speak(text) => {
-                    self.waiting += text.chars().count() as u64;
+        let EpochKey { context, epoch } = self.key;
+        for reading in readings.into_iter().filter(|_| self.trace) {
+            let (at, original, spoken) = (reading.at, reading.original, reading.said);
+            let spoken = TextSpoken { context, epoch: epoch.0, at, original, spoken };
+            out.send(now, &ServerMessage::TextSpoken(spoken));
+        }
+        for part in parts {
+            self.alignment.handle_part(&part);
+            match part {
+                Part::Cut => {
+                    self.work.push_back(TextWork::EndSegment);
+                    self.shape.handle_cut();
+                }
+                Part::Skip(_) => {}
+                Part::Pause { ms, .. } => {
+                    self.breath |= ms > 0;
+                    let silence = self.shape.handle_pause(ms);
+                    self.put(silence, out);
+                }
+                Part::Speak { said, .. } => {
+                    if std::mem::take(&mut self.breath) {
+                        self.work.push_back(TextWork::Breath);
+                    }
+                    self.waiting += said.chars().count() as u64;
                     match self.work.back_mut() {
-                        Some(TextWork::Text(waiting)) => waiting.push_str(&text),
-                        _ => self.work.push_back(TextWork::Text(text)),
+                        Some(TextWork::Text(waiting)) => waiting.push_str(&said),
+                        _ => self.work.push_back(TextWork::Text(said)),
                     }
                 }
             }
@@ -258,7 +290,7 @@ impl Utterance {
     }
 
     fn wait_for_more(&mut self, now: Tick) {
-        let held = self.held_bytes > 0 || self.segmenter.cluster_bytes() > 0;
+        let held = self.held_bytes > 0 || self.reader.held_bytes() > 0;
         let waits = self.streamed && held && !self.text_ended && self.finished.is_none();
         self.dry_at = waits.then(|| now + TAIL_WAIT);
     }
@@ -266,14 +298,14 @@ impl Utterance {
     /// The text has run dry: nothing more is held back for its sake.
     fn release(&mut self, now: Tick, out: &mut Outbox) {
         self.dry_at = None;
-        let held = self.held_bytes + u32::try_from(self.segmenter.cluster_bytes()).unwrap_or(u32::MAX);
+        let held = self.held_bytes + u32::try_from(self.reader.held_bytes()).unwrap_or(u32::MAX);
         if held == 0 {
             return;
         }
-        let mut pieces = Vec::new();
-        self.segmenter.release(&mut pieces);
-        self.take(pieces);
-        if self.segmenter.is_speaking() {
+        let mut parts = Vec::new();
+        self.reader.release(&mut parts);
+        self.take(now, parts, out);
+        if self.reader.is_speaking() {
             self.work.push_back(TextWork::Release);
             let EpochKey { context, epoch } = self.key;
             out.send(now, &ServerMessage::TextReleased { context, epoch: epoch.0, held_bytes: held });
@@ -303,6 +335,12 @@ impl Utterance {
             return;
         }
         let ahead = self.segments_pushed.saturating_sub(self.segments_finished);
+        if self.work.front() == Some(&TextWork::Breath) {
+            if ahead > 0 || self.pacer.waiting() > BREATH_WAITING_MAX {
+                return;
+            }
+            self.work.pop_front();
+        }
         if ahead >= SEGMENTS_AHEAD && matches!(self.work.front(), Some(TextWork::Text(_))) {
             return;
         }
@@ -312,8 +350,9 @@ impl Utterance {
             TextWork::Finish => out.engine(EngineCommand::Finish { key }),
             TextWork::Release => out.engine(EngineCommand::ReleaseTail { key }),
             TextWork::Text(text) => out.engine(EngineCommand::PushText { key, text: text.clone() }),
-            // Opening is under way as soon as it is decided, and never queued.
-            TextWork::Open => {}
+            // Opening is under way as soon as it is decided, and never queued; two breaths never follow
+            // each other.
+            TextWork::Open | TextWork::Breath => return,
         }
         self.under_way = Some(work);
     }
@@ -371,11 +410,11 @@ impl Utterance {
             }
             TextWork::Release => {
                 self.held_bytes = accepted.held_bytes;
-                if self.held_bytes == 0 && self.segmenter.cluster_bytes() == 0 {
+                if self.held_bytes == 0 && self.reader.held_bytes() == 0 {
                     self.dry_at = None;
                 }
             }
-            TextWork::Finish => {}
+            TextWork::Finish | TextWork::Breath => {}
         }
     }
 
@@ -420,7 +459,12 @@ impl Utterance {
         if self.finished.is_some() {
             return;
         }
-        self.finished = Some(self.verdict.unwrap_or(reason));
+        let reason = self.verdict.unwrap_or(reason);
+        if matches!(reason, FinishReason::Done | FinishReason::Capped) {
+            let rest = self.shape.finish();
+            self.put(rest, out);
+        }
+        self.finished = Some(reason);
         if self.sound {
             let job = EncodeJob { key: self.key, format: self.format, work: EncodeWork::Finish };
             out.push(Output::Encode(job));
