@@ -6,6 +6,8 @@ mod rig;
 use std::sync::Arc;
 
 use contract::{Playback, Span};
+use proto::alignment::Alignment;
+use proto::reader::Run;
 use proto::session::Config;
 use proto::wire::{ServerMessage, TextSpoken};
 use rig::{Rig, config, english_info};
@@ -172,4 +174,25 @@ fn a_word_that_waits_is_let_go_after_a_dry_spell_and_counted_as_held() {
     assert_eq!(rig.engine[&key].current, "It is five");
     // The 5, and the space before it that belongs to no word yet.
     assert!(rig.messages.iter().any(|m| matches!(m, ServerMessage::TextReleased { held_bytes: 2, .. })));
+}
+
+#[test]
+fn what_is_said_otherwise_than_written_takes_its_time_and_is_told_as_it_was_written() {
+    let mut alignment = Alignment::with_times();
+    let run = |original: &str, said: u64, as_is: bool| Run { original: original.to_owned(), said, as_is };
+    // Ten characters said as they stand, thirty for the price, ten more; one said in a segment before its end.
+    for part in [run("Ten chars ", 10, true), run("$3.50", 30, false), run(" and these", 10, true)] {
+        alignment.handle_run(0, &part);
+    }
+    alignment.handle_chunk(0, 0, &vec![0.1; 5 * 24_000], 24_000);
+    alignment.handle_segment_end(0, 5 * 48_000);
+    let timed = alignment.timed(u64::MAX);
+    let text: String = timed.iter().map(|timed| timed.character).collect();
+    assert_eq!(text, "Ten chars $3.50 and these");
+    let second = |at: usize| timed[at].start as f64 / 48_000.0;
+    assert!((second(10) - 1.0).abs() < 0.05, "the price begins after a second: {}", second(10));
+    assert!((second(15) - 4.0).abs() < 0.05, "and takes three: {}", second(15));
+    for pair in timed.windows(2) {
+        assert!(pair[0].start <= pair[1].start && pair[0].end <= pair[1].end, "{pair:?}");
+    }
 }

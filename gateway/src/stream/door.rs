@@ -110,8 +110,8 @@ pub(crate) fn enter(
     Ok(upgrade.on_upgrade(async move |websocket| {
         // The socket's tasks hold the guard too: a session has ended when its Close has left.
         let socket = socket::start(websocket, events, &guard);
-        drive::run(app, start, socket).await;
-        drop(guard);
+        // A task of its own: this one is as large as all it was made of, for as long as it lives.
+        tokio::spawn(drive::run(app, start, socket, guard));
     }))
 }
 

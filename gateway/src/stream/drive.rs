@@ -23,6 +23,7 @@ use super::socket::{Activity, Event, Outgoing, Socket};
 use super::watch::Watch;
 use crate::app::App;
 use crate::auth::TokenEnd;
+use crate::drain::Guard;
 use crate::encode::Encoded;
 use crate::output::Tagged;
 use crate::usage::Account;
@@ -79,8 +80,8 @@ struct Drive {
     over: Option<&'static str>,
 }
 
-/// Runs a session from its first socket to its end.
-pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
+/// Runs a session from its first socket to its end; `guard` keeps the process from ending before it.
+pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket, guard: Arc<Guard>) {
     let Start { engine, config, dialect, place, owner, account } = start;
     let rate = config.engine.models.first().map_or(0, |model| model.sample_rate);
     let mut counted = Counted::new();
@@ -146,6 +147,7 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
     drive.watch.counters(drive.session.counters());
     counted.close = drive.over.unwrap_or("peer");
     tracing::info!(session = drive.accounts.account.request, close = counted.close, "session ended");
+    drop(guard);
 }
 
 /// Counts a session in and out, whatever way its task ends.

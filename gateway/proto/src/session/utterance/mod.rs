@@ -1,5 +1,5 @@
-//! One epoch of one context: its text as it comes (`text`), on the way to an engine context, its sound on
-//! the way back (`sound`).
+//! One epoch of one context: its text on the way to an engine context (`text`), its sound on the way back
+//! (`sound`), and what is told of it (`spoken`).
 
 mod sound;
 mod spoken;

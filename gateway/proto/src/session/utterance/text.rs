@@ -1,4 +1,4 @@
-//! Text as it comes: read for the ear, cut, and queued for the engine.
+//! The text half of an utterance: deltas to the steps that an engine is taken through.
 
 use contract::Tick;
 
