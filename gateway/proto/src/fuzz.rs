@@ -279,6 +279,7 @@ fn config() -> Config {
         voices: None,
         bench: false,
         opus_pre_skip: 312,
+        paces: crate::paces::Paces::default(),
         limits: SessionLimits { text_characters: 200, ..SessionLimits::default() },
     }
 }

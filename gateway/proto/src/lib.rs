@@ -10,6 +10,7 @@
 //! | [`pacer`] | when a packet may leave |
 //! | [`playback`] | where the listener is, and so when each sample is due |
 //! | [`alignment`] | which words the listener has heard, and when each character sounds |
+//! | [`paces`] | how fast voices speak, for the alignment of their next text |
 //! | [`catalog`] | which model, voice and layout a request means |
 //! | [`realtime`] | OpenAI Realtime as a dialect |
 //! | [`speech`] | what `POST /v1/audio/speech` asks |
@@ -29,6 +30,7 @@ pub mod fuzz;
 pub mod link;
 mod named;
 pub mod pacer;
+pub mod paces;
 pub mod playback;
 pub mod realtime;
 pub mod segmenter;

@@ -112,7 +112,7 @@ impl Arrived {
         let opening = target.request(arrival, caller.group());
         let mut utterance = Utterance::open(&app, &engine, opening, cut, &asked.input, encoder)?;
         if body.takes_times() {
-            utterance.keep_times();
+            utterance.keep_times(app.paces().of(&target));
         }
         let first = match utterance.next().await {
             Step::Packets(packets) => packets,
@@ -129,7 +129,7 @@ impl Arrived {
             app,
             account,
             request_id,
-            rate: target.sample_rate,
+            target,
             speed: asked.speed,
             utterance,
             writer,
@@ -149,8 +149,7 @@ struct Pump {
     app: Arc<App>,
     account: Account,
     request_id: String,
-    /// Hertz of the model.
-    rate: u32,
+    target: Target,
     /// How much faster than the model the answer speaks.
     speed: f64,
     utterance: Utterance,
@@ -187,7 +186,8 @@ impl Pump {
                 }
                 Step::Finished { reason, usage, error } => {
                     crate::metrics::context_finished(reason.name());
-                    self.app.usage.spoken(&self.account, None, reason, &usage, self.rate);
+                    self.app.paces().keep(&self.target, self.utterance.pace());
+                    self.app.usage.spoken(&self.account, None, reason, &usage, self.target.sample_rate);
                     let took_us = self.after().as_micros();
                     tracing::debug!(reason = reason.name(), frames = usage.frames, took_us, "spoken");
                     self.body.finished(reason);

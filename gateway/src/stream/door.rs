@@ -133,6 +133,7 @@ fn config(
         }),
         bench: app.config.engine.bench,
         opus_pre_skip: OPUS_PRE_SKIP_48K,
+        paces: app.paces().clone(),
         limits,
     })
 }

@@ -143,6 +143,7 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
     }
     app.sessions.withdraw(&drive.owner.resume_key(&drive.token));
     drive.watch.counters(drive.session.counters());
+    app.paces().absorb(drive.session.paces());
     counted.close = drive.over.unwrap_or("peer");
     tracing::info!(session = drive.account.request, close = counted.close, "session ended");
 }

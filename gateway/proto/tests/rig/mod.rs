@@ -68,6 +68,7 @@ pub fn config() -> Config {
         voices: None,
         bench: false,
         opus_pre_skip: PRE_SKIP,
+        paces: proto::paces::Paces::default(),
         limits: Limits::default(),
     }
 }
