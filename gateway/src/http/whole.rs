@@ -121,7 +121,7 @@ impl Arrived {
                 return Err(error.map_or_else(silent, ApiError::from));
             }
         };
-        crate::metrics::first_audio("speech", app.clock.now().since(arrival));
+        crate::metrics::first_audio(protocol, app.clock.now().since(arrival));
         let (sender, receiver) = mpsc::channel(BODY_QUEUE);
         let account = Account::of(&caller, &request_id, protocol);
         let media_type = body.media_type();
