@@ -296,7 +296,7 @@ fn sources() -> Vec<std::path::PathBuf> {
     for folder in ["engine", "codecs", "gateway"] {
         all.extend(files(folder, &[".rs"]).into_iter().filter(|p| {
             let name = relative(p);
-            !["/tests/", "/benches/", "/examples/"].iter().any(|part| name.contains(part))
+            !["/tests/", "/tests.rs", "/benches/", "/examples/"].iter().any(|part| name.contains(part))
         }));
     }
     all

@@ -55,6 +55,7 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
         "ready": ready,
         "reason": reason,
         "sessions": app.sessions.live(),
+        "devices": devices(&app),
         "drain_grace_ms": drain_grace_ms,
     });
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
@@ -67,9 +68,28 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
     };
     if let Some(engine) = app.handle() {
         crate::metrics::engine(&engine.stats());
+        crate::metrics::devices(&engine.devices());
     }
     recorder.run_upkeep();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], recorder.render()).into_response()
+}
+
+/// Each device by itself: the process is ready while one of them is.
+fn devices(app: &App) -> Vec<serde_json::Value> {
+    let reports = app.handle().map(|engine| engine.devices()).unwrap_or_default();
+    let reports = reports.into_iter().map(|report| {
+        let reason = match report.health {
+            Health::Ready => None,
+            Health::Starting(reason) | Health::Failed(reason) => Some(reason),
+        };
+        json!({
+            "device": report.device.0,
+            "about": report.about,
+            "ready": reason.is_none(),
+            "reason": reason.unwrap_or_else(|| "serving".to_owned()),
+        })
+    });
+    reports.collect()
 }
 
 fn readiness(app: &App) -> (bool, String) {

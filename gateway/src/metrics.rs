@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use contract::{EngineStats, LaneStats, Span};
+use contract::{DeviceReport, EngineStats, Health, LaneStats, Span};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
@@ -159,6 +159,23 @@ pub(crate) fn engine(stats: &EngineStats) {
     }
 }
 
+/// Copies each device's own counters, at each scrape.
+pub(crate) fn devices(reports: &[DeviceReport]) {
+    for DeviceReport { device, health, stats, .. } in reports {
+        let device = device.0.to_string();
+        let ready = if *health == Health::Ready { 1.0 } else { 0.0 };
+        gauge!("voxlane_device_ready", "device" => device.clone()).set(ready);
+        gauge!("voxlane_device_contexts_open", "device" => device.clone()).set(stats.open);
+        gauge!("voxlane_device_contexts_running", "device" => device.clone()).set(stats.running);
+        counter!("voxlane_device_frames_total", "device" => device.clone()).absolute(stats.frames);
+        for (lane, of_lane) in [("background", stats.background), ("lm", stats.lm), ("urgent", stats.urgent)]
+        {
+            let labels = [("device", device.clone()), ("lane", lane.to_owned())];
+            counter!("voxlane_device_busy_microseconds_total", &labels).absolute(of_lane.busy_us);
+        }
+    }
+}
+
 fn lane(name: &'static str, stats: LaneStats) {
     counter!("voxlane_lane_launches_total", "lane" => name).absolute(stats.launches);
     counter!("voxlane_lane_rows_total", "lane" => name).absolute(stats.rows);
@@ -177,6 +194,8 @@ fn describe() {
     describe_histogram!("voxlane_queue_depth", Unit::Count, "Depth of a bounded queue when it was used");
     let counters = [
         ("voxlane_contexts_finished_total", "Contexts that ended, by reason"),
+        ("voxlane_device_busy_microseconds_total", "Time a device's lane was busy"),
+        ("voxlane_device_frames_total", "Frames one device decoded to sound"),
         ("voxlane_engine_chunks_late_total", "Chunks made after their deadline"),
         ("voxlane_engine_encode_hits_total", "Voices answered from the cache"),
         ("voxlane_engine_encodes_total", "Encode stages run"),
@@ -214,6 +233,9 @@ fn describe() {
     }
     let gauges = [
         ("voxlane_connections_open", "TCP connections"),
+        ("voxlane_device_contexts_open", "Contexts open on one device"),
+        ("voxlane_device_contexts_running", "Contexts that hold a slot of one device"),
+        ("voxlane_device_ready", "1 while the device serves, 0 once it is lost"),
         ("voxlane_engine_contexts_open", "Contexts open in the engine"),
         ("voxlane_engine_contexts_running", "Contexts that hold a slot"),
         ("voxlane_engine_mailbox_depth", "Commands waiting for the engine"),

@@ -27,9 +27,16 @@ pub(crate) fn open(
 ) -> Result<Arc<dyn EngineHandle>, String> {
     let mut options = options(config, embedded, clock)?;
     options.features = features.map(Path::to_owned);
-    let chosen = read_device(&config.device)? != DeviceName::Auto;
-    match runtime::open(options.clone()) {
-        Err(error) if !chosen && matches!(options.device, DeviceChoice::Cuda { .. }) => {
+    let devices = devices(config)?;
+    let opened = match devices.as_slice() {
+        [device] => {
+            options.device = device.clone();
+            runtime::open(options.clone())
+        }
+        _ => runtime::open_fleet(&options, devices),
+    };
+    match opened {
+        Err(error) if config.device == AUTO && matches!(options.device, DeviceChoice::Cuda { .. }) => {
             tracing::warn!(%error, "the GPU cannot be used; going on with the CPU");
             let device = DeviceChoice::Cpu { cores: None };
             runtime::open(OpenOptions { device, ..options }).map_err(|error| error.to_string())
@@ -38,7 +45,7 @@ pub(crate) fn open(
     }
 }
 
-/// What the configuration asks the runtime to open.
+/// What the configuration asks the runtime to open, on the first of its devices.
 ///
 /// # Errors
 /// As [`open`].
@@ -47,12 +54,7 @@ pub(crate) fn options(
     embedded: Option<Embedded>,
     clock: Clock,
 ) -> Result<OpenOptions, String> {
-    let device = match read_device(&config.device)? {
-        DeviceName::Cpu(cores) => DeviceChoice::Cpu { cores },
-        DeviceName::Cuda(ordinal) => cuda(config, ordinal)?,
-        DeviceName::Auto if runtime::has_cuda_driver() => cuda(config, 0)?,
-        DeviceName::Auto => DeviceChoice::Cpu { cores: None },
-    };
+    let first = devices(config)?.into_iter().next();
     let (source, name) = match (&config.random_weights, &config.model, embedded) {
         (Some(shape), ..) => (random(shape)?, format!("tts-{shape}")),
         (None, Some(folder), _) => (ModelSource::Dir(folder.clone()), name_of(folder)),
@@ -63,7 +65,7 @@ pub(crate) fn options(
     };
     Ok(OpenOptions {
         contexts_max: config.contexts_max,
-        device,
+        device: first.unwrap_or(DeviceChoice::Cpu { cores: None }),
         first_audio_limit: Span::from_micros(
             i64::try_from(config.first_audio_limit.as_micros()).unwrap_or(i64::MAX),
         ),
@@ -111,29 +113,54 @@ fn random(shape: &str) -> Result<ModelSource, String> {
     Ok(ModelSource::Random { files, seed: RANDOM_SEED })
 }
 
-/// What `engine.device` says.
+/// `engine.device` when the processor is ours to choose.
+const AUTO: &str = "auto";
+
+/// The processors that the configuration names, one an engine.
+///
+/// # Errors
+/// A device that is not known, or a list that cannot be had.
+pub(crate) fn devices(config: &EngineConfig) -> Result<Vec<DeviceChoice>, String> {
+    if config.device == AUTO {
+        let card = if runtime::has_cuda_driver() { Some(cuda(config, 0)?) } else { None };
+        return Ok(vec![card.unwrap_or(DeviceChoice::Cpu { cores: None })]);
+    }
+    let named = read_devices(&config.device)?.into_iter().map(|device| match device {
+        DeviceName::Cpu(cores) => Ok(DeviceChoice::Cpu { cores }),
+        DeviceName::Cuda(ordinal) => cuda(config, ordinal),
+    });
+    runtime::share_out(named.collect::<Result<_, _>>()?).map_err(|error| error.to_string())
+}
+
+/// One of the devices that `engine.device` lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceName {
-    Auto,
+enum DeviceName {
     /// Chosen cores, or all.
     Cpu(Option<Vec<usize>>),
     Cuda(u32),
 }
 
-/// # Errors
-/// A name that is not `auto`, `cpu`, `cpu:0,2` or `cuda:0`.
-pub(crate) fn read_device(name: &str) -> Result<DeviceName, String> {
-    let cores = |list: &str| list.split(',').map(|core| core.trim().parse().ok()).collect::<Option<Vec<_>>>();
-    let known = match (name, name.split_once(':')) {
-        ("auto", _) => Some(DeviceName::Auto),
-        ("cpu", _) => Some(DeviceName::Cpu(None)),
-        (_, Some(("cpu", list))) => cores(list).map(|cores| DeviceName::Cpu(Some(cores))),
-        (_, Some(("cuda", ordinal))) => ordinal.parse().ok().map(DeviceName::Cuda),
-        _ => None,
+/// Devices stand between commas; so do the cores of one, which are plain numbers.
+fn read_devices(list: &str) -> Result<Vec<DeviceName>, String> {
+    let unknown = |what: &str| {
+        format!(
+            "device {what:?} is not known; use auto, or a list of cpu, cpu:0,1 for chosen cores, and cuda:0"
+        )
     };
-    known.ok_or_else(|| {
-        format!("device {name:?} is not known; use auto, cpu, cpu:0,1 for chosen cores, or cuda:0")
-    })
+    let mut devices = Vec::new();
+    for part in list.split(',').map(str::trim) {
+        let number = |text: &str| text.trim().parse().map_err(|_| unknown(part));
+        match (part.split_once(':'), devices.last_mut()) {
+            (None, _) if part == "cpu" => devices.push(DeviceName::Cpu(None)),
+            (None, Some(DeviceName::Cpu(Some(cores)))) => cores.push(number(part)?),
+            (Some(("cpu", core)), _) => devices.push(DeviceName::Cpu(Some(vec![number(core)?]))),
+            (Some(("cuda", ordinal)), _) => {
+                devices.push(DeviceName::Cuda(ordinal.parse().map_err(|_| unknown(part))?));
+            }
+            _ => return Err(unknown(part)),
+        }
+    }
+    Ok(devices)
 }
 
 /// # Errors
@@ -177,12 +204,15 @@ mod tests {
 
     #[test]
     fn devices_name_all_cores_or_chosen_ones_or_are_refused() {
-        assert_eq!(read_device("auto"), Ok(DeviceName::Auto));
-        assert_eq!(read_device("cpu"), Ok(DeviceName::Cpu(None)));
-        assert_eq!(read_device("cpu:0, 2"), Ok(DeviceName::Cpu(Some(vec![0, 2]))));
-        assert_eq!(read_device("cuda:1"), Ok(DeviceName::Cuda(1)));
-        for wrong in ["cpu:one", "cuda", "cuda:", "tpu"] {
-            assert!(read_device(wrong).is_err_and(|error| error.contains("cuda:0")), "{wrong}");
+        use DeviceName::{Cpu, Cuda};
+        assert_eq!(read_devices("cpu"), Ok(vec![Cpu(None)]));
+        assert_eq!(read_devices("cpu:0, 2"), Ok(vec![Cpu(Some(vec![0, 2]))]));
+        assert_eq!(read_devices("cuda:1"), Ok(vec![Cuda(1)]));
+        assert_eq!(read_devices("cuda:0,cuda:1"), Ok(vec![Cuda(0), Cuda(1)]));
+        let mixed = vec![Cpu(Some(vec![0, 1])), Cpu(Some(vec![2])), Cuda(3), Cpu(None)];
+        assert_eq!(read_devices("cpu:0,1,cpu:2,cuda:3,cpu"), Ok(mixed));
+        for wrong in ["cpu:one", "cuda", "cuda:", "tpu", "cuda:0,1", "cpu,auto", "cpu,", "", "cpu,0"] {
+            assert!(read_devices(wrong).is_err_and(|error| error.contains("cuda:0")), "{wrong}");
         }
     }
 

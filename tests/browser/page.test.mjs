@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
-import { startServer } from "./server.mjs";
+import { startProxy, startServer } from "./server.mjs";
 
 const TEXT = "Good evening, and welcome. The morning train was late again, so we walked along the river.";
 const LONG = Array.from({ length: 6 }, (_, i) => `This is sentence number ${i + 1}, and it goes on for a while so that there is something to interrupt.`).join(" ");
@@ -26,16 +26,16 @@ after(async () => {
   await server?.stop();
 });
 
-async function openPage(options = {}, query = "") {
+async function openPage(options = {}, query = "", url = server.url) {
   const page = await browser.newPage(options);
   const problems = [];
   page.on("pageerror", (error) => problems.push(String(error)));
   page.on("console", (message) => { if (message.type() === "error") problems.push(message.text()); });
   page.on("requestfailed", (request) => problems.push(`failed: ${request.url()}`));
   page.on("request", (request) => {
-    if (!request.url().startsWith(server.url) && !request.url().startsWith("data:")) problems.push(`left the machine: ${request.url()}`);
+    if (!request.url().startsWith(url) && !request.url().startsWith("data:")) problems.push(`left the machine: ${request.url()}`);
   });
-  await page.goto(`${server.url}/${query}`);
+  await page.goto(`${url}/${query}`);
   await page.waitForFunction(() => !document.getElementById("speak").disabled);
   // Every end message and packet, as the page's own client sees them.
   await page.evaluate(() => {
@@ -109,6 +109,19 @@ test("whole text in another voice is heard on a phone's width, and the page does
   await page.screenshot({ path: "phone.png", fullPage: true });
   assert.deepEqual(problems, []);
   await page.close();
+});
+
+test("where the page is not isolated and has no SharedArrayBuffer, it is heard just as whole", async () => {
+  const proxy = await startProxy(server.url, (name) => !name.startsWith("cross-origin-"));
+  const { page, problems } = await openPage({}, "", proxy.url);
+  const isolation = await page.evaluate(() => [globalThis.crossOriginIsolated, typeof globalThis.SharedArrayBuffer]);
+  assert.deepEqual(isolation, [false, "undefined"]);
+  await page.fill("#text", TEXT);
+  await page.fill("#rate", "20");
+  await hearWithoutUnderrun(page, () => page.click("#speak"));
+  assert.deepEqual(problems, []);
+  await page.close();
+  await proxy.stop();
 });
 
 test("without WebCodecs the wasm decoder is heard just as whole", async () => {

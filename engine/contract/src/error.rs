@@ -23,6 +23,8 @@ pub enum ErrorClass {
 pub enum EngineError {
     #[error("this context is closed; open another")]
     ContextClosed,
+    #[error("the device it spoke on was lost: {what}")]
+    DeviceLost { what: String },
     #[error("text holds a control token ({token}) the model would obey; remove it or escape it")]
     ControlToken { token: String },
     #[error("{field} is {value}, but must be {bound}")]
@@ -65,6 +67,7 @@ impl EngineError {
             Self::BadReference { .. } => "bad_reference",
             Self::ContextClosed => "context_closed",
             Self::ControlToken { .. } => "control_token",
+            Self::DeviceLost { .. } => "device_lost",
             Self::FieldOutOfRange { .. } => "field_out_of_range",
             Self::Internal { .. } => "internal",
             Self::LaneLost { .. } => "lane_lost",
@@ -97,9 +100,11 @@ impl EngineError {
                 ErrorClass::Overloaded
             }
             Self::Unavailable { .. } => ErrorClass::Unavailable,
-            Self::Internal { .. } | Self::LaneLost { .. } | Self::NotFinite | Self::OutputFull => {
-                ErrorClass::Internal
-            }
+            Self::DeviceLost { .. }
+            | Self::Internal { .. }
+            | Self::LaneLost { .. }
+            | Self::NotFinite
+            | Self::OutputFull => ErrorClass::Internal,
         }
     }
 

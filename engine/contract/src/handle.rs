@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    ContextId, EngineError, EngineInfo, EngineStats, LaunchSpan, OpenContext, Output, Playback, TextAccepted,
+    ContextId, DeviceId, DeviceReport, EngineError, EngineInfo, EngineStats, LaunchSpan, OpenContext, Output,
+    Playback, TextAccepted,
 };
 
 /// Takes one context's output away. Called on the engine's thread: must return at once.
@@ -87,6 +88,12 @@ pub trait EngineHandle: Send + Sync + 'static {
     }
 
     fn stats(&self) -> EngineStats;
+
+    /// Each device by itself; [`EngineHandle::stats`] is their sum, and the engine is ready while one is.
+    fn devices(&self) -> Vec<DeviceReport> {
+        let (about, health, stats) = (self.info().device.clone(), self.health(), self.stats());
+        vec![DeviceReport { device: DeviceId(0), about, health, stats }]
+    }
 
     /// The latest finished launches, oldest first, at most `max` and at most what the ring holds.
     fn launches(&self, max: usize) -> Vec<LaunchSpan>;

@@ -25,4 +25,4 @@ pub use output::{Chunk, FinishReason, Output, Usage};
 pub use request::{Clip, CloneMode, OpenContext, Playback, Sampling, TextAccepted, VoiceChoice};
 pub use stage::{Lane, Partition, ShapeKey, Stage};
 pub use time::{Span, Tick};
-pub use trace::{EngineStats, LaneStats, LaunchSpan};
+pub use trace::{DeviceReport, EngineStats, LaneStats, LaunchSpan};

@@ -1,10 +1,11 @@
 //! What an engine lets others see of its lanes: finished launches and running totals.
 
-use crate::{Lane, LaunchId, Stage, Tick};
+use crate::{DeviceId, Health, Lane, LaunchId, Stage, Tick};
 
 /// One finished launch, for traces and tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchSpan {
+    pub device: DeviceId,
     pub launch: LaunchId,
     pub lane: Lane,
     pub stage: Stage,
@@ -52,4 +53,52 @@ pub struct EngineStats {
     pub chunks_late: u64,
     /// Times the engine woke because something fell due, by what it was (scheduler's words).
     pub wakes: Vec<(&'static str, u64)>,
+}
+
+/// One device of an engine, for people, readiness and metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceReport {
+    pub device: DeviceId,
+    /// As [`crate::EngineInfo::device`].
+    pub about: String,
+    pub health: Health,
+    pub stats: EngineStats,
+}
+
+impl LaneStats {
+    const fn add(&mut self, other: Self) {
+        self.launches += other.launches;
+        self.rows += other.rows;
+        self.busy_us += other.busy_us;
+    }
+}
+
+impl EngineStats {
+    /// Adds what another device counted.
+    pub fn add(&mut self, other: &Self) {
+        self.open += other.open;
+        self.running += other.running;
+        self.pages_used += other.pages_used;
+        self.pages_total += other.pages_total;
+        self.mailbox_depth += other.mailbox_depth;
+        self.ready_chunks += other.ready_chunks;
+        self.background.add(other.background);
+        self.lm.add(other.lm);
+        self.urgent.add(other.urgent);
+        self.refused += other.refused;
+        self.finished_done += other.finished_done;
+        self.finished_capped += other.finished_capped;
+        self.finished_cancelled += other.finished_cancelled;
+        self.finished_failed += other.finished_failed;
+        self.encodes += other.encodes;
+        self.encode_hits += other.encode_hits;
+        self.frames += other.frames;
+        self.chunks_late += other.chunks_late;
+        for (reason, count) in &other.wakes {
+            match self.wakes.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, sum)) => *sum += count,
+                None => self.wakes.push((reason, *count)),
+            }
+        }
+    }
 }

@@ -25,3 +25,4 @@ mod topology;
 
 pub use backend::{CpuBackend, CpuOptions};
 pub use lane::{Clock, Notify};
+pub use thread::allowed_cores;

@@ -2,8 +2,9 @@
 
 use std::io;
 
-/// Cores this process may run on, in order.
-pub(crate) fn allowed_cores() -> Vec<usize> {
+/// Cores the calling thread may run on, in order.
+#[must_use]
+pub fn allowed_cores() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: a zeroed set is empty; the call writes at most its size.

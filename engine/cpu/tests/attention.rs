@@ -6,7 +6,7 @@ mod world;
 
 use contract::{Lane, Partition};
 use device::program::{AttentionShape, Op, Program, ProgramBuilder, Rope, Rows, SampleBound};
-use device::{Dtype, PagedSpec, StateId, WeightForm};
+use device::{Dtype, PagedSpec, StateId, ValueId, WeightForm, WeightId};
 use world::{World, f32s, fresh, i32s, stream_inputs};
 
 const SHAPE: AttentionShape = AttentionShape {
@@ -18,6 +18,106 @@ const SHAPE: AttentionShape = AttentionShape {
 };
 const Q: usize = 120;
 const KV: usize = 40;
+
+/// Heads as the published sizes have them: two to a key, 128 columns.
+const PUBLISHED: AttentionShape = AttentionShape {
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 128,
+    rope: Some(Rope { theta: 1_000_000.0 }),
+    scale: 0.088_4,
+};
+
+/// Attention leads into a product, as in a layer, so that a device may keep its result narrow.
+fn lead_out(builder: &mut ProgramBuilder, rows: Rows, attended: ValueId, weight: WeightId) {
+    let out = builder.scratch("projected", rows, 24);
+    builder.push(Op::Linear { input: attended, weight, bias: None, activation: None, residual: None, out });
+    builder.output(out);
+}
+
+#[test]
+fn heads_as_wide_as_the_published_ones_attend_over_scattered_pages() {
+    let mut world = World::new(fresh());
+    let norms = [0; 2].map(|_| Some(world.weight(WeightForm::Vector, &[128])));
+    let project = world.weight(WeightForm::Matrix, &[24, 512]);
+    let spec =
+        PagedSpec { name: "kv".to_owned(), layers: 2, kv_heads: 2, head_dim: 128, page_len: 16, pages: 16 };
+    let pages = world.paged(spec);
+    let rows = Rows::PerRow(1);
+    let mut builder = ProgramBuilder::new("pairs");
+    let [q, k, v] =
+        [("q", 512), ("k", 256), ("v", 256)].map(|(name, cols)| builder.input(name, Dtype::F32, rows, cols));
+    let [positions, owner] = ["positions", "owner"].map(|name| builder.input(name, Dtype::I32, rows, 1));
+    let page_table = builder.input("page_table", Dtype::I32, rows, 6);
+    for layer in 0..2 {
+        let out = builder.scratch("attended", rows, 512);
+        let [q_norm, k_norm] = norms;
+        builder.push(Op::PagedAttention {
+            q,
+            k,
+            v,
+            q_norm,
+            k_norm,
+            norm_eps: 1e-6,
+            shape: PUBLISHED,
+            pages,
+            layer,
+            positions,
+            owner,
+            page_table,
+            out,
+        });
+        lead_out(&mut builder, rows, out, project);
+    }
+    let decode = builder.finish();
+    let table = [9, 3, 12, 1, 7, 10, 5, 2, 8, 14, 0, 0];
+    // The second context joins later, and sits one step out.
+    for step in 0..90 {
+        let second = if step < 30 || step == 40 { -1 } else { step - 30 - i32::from(step > 40) };
+        let random = &mut world.random;
+        let qkv = [512, 256, 256].map(|cols| f32s(random.floats(2 * cols)));
+        let given = qkv.into_iter().chain([i32s(&[step, second]), i32s(&[0, 1]), i32s(&table)]).collect();
+        world.check_on(&decode, 2, 0, given, 1e-5, Lane::Lm, Partition::Lm);
+    }
+}
+
+#[test]
+fn a_frames_own_keys_are_met_by_heads_as_wide_as_the_published_ones() {
+    let mut world = World::new(fresh());
+    let norms = [0; 2].map(|_| Some(world.weight(WeightForm::Vector, &[128])));
+    let project = world.weight(WeightForm::Matrix, &[24, 512]);
+    let mut builder = ProgramBuilder::new("frame");
+    let [keys, values] = ["keys", "values"].map(|name| builder.scratch(name, Rows::PerRow(12), 256));
+    let mut sizes = Vec::new();
+    for (position, steps) in [(0, 2)].into_iter().chain((2..12).map(|position| (position, 1))) {
+        let rows = Rows::PerRow(steps);
+        let [q, k, v] = [("q", 512), ("k", 256), ("v", 256)].map(|(name, cols)| {
+            sizes.push(steps * cols);
+            builder.input(name, Dtype::F32, rows, cols)
+        });
+        let out = builder.scratch("attended", rows, 512);
+        let [q_norm, k_norm] = norms;
+        builder.push(Op::DepthAttention {
+            q,
+            k,
+            v,
+            q_norm,
+            k_norm,
+            norm_eps: 1e-6,
+            shape: PUBLISHED,
+            keys,
+            values,
+            position,
+            out,
+        });
+        lead_out(&mut builder, rows, out, project);
+    }
+    let program = builder.finish();
+    for rows in [1, 5] {
+        let inputs = sizes.iter().map(|size| f32s(world.random.floats(rows * size))).collect();
+        world.check(&program, rows, 0, inputs, 1e-5);
+    }
+}
 
 #[test]
 fn paged_attention_prefills_and_decodes_over_scattered_pages() {

@@ -81,9 +81,12 @@ fn residual_units_as_wide_as_a_published_codecs_carry_their_history() {
         let mut builder = ProgramBuilder::new("unit");
         let input = builder.input("input", Dtype::F32, Rows::PerRow(steps), channels);
         let [slots, start, valid] = stream_inputs(&mut builder);
-        let [mid, between] =
-            ["mid", "between"].map(|name| builder.scratch(name, Rows::PerRow(steps), channels));
-        let out = builder.scratch("out", Rows::PerRow(steps), channels);
+        let [mid, between, joined] =
+            ["mid", "between", "joined"].map(|name| builder.scratch(name, Rows::PerRow(steps), channels));
+        let [out, sound] = [("out", channels), ("sound", 1)]
+            .map(|(name, cols)| builder.scratch(name, Rows::PerRow(steps), cols));
+        let last = world.weight(WeightForm::Conv, &[1, channels, 7]);
+        let last_state = world.state(6 * channels, Dtype::F32);
         let conv = |input, weight, kernel, dilation, snake, residual, state, out| Op::CausalConv {
             input,
             weight,
@@ -100,8 +103,24 @@ fn residual_units_as_wide_as_a_published_codecs_carry_their_history() {
         };
         builder.push(conv(input, point, 1, 1, None, None, None, mid));
         builder.push(conv(mid, wide, 7, dilation, snake, None, Some(state), between));
-        builder.push(conv(between, point, 1, 1, snake, Some(mid), None, out));
+        builder.push(conv(between, point, 1, 1, snake, Some(mid), None, joined));
+        builder.push(conv(joined, point, 1, 1, None, None, None, out));
+        builder.push(Op::CausalConv {
+            input: joined,
+            weight: last,
+            bias: None,
+            shape: ConvShape { kernel: 7, stride: 1, dilation: 1 },
+            snake,
+            residual: None,
+            state: Some(last_state),
+            slots,
+            start,
+            valid,
+            frames,
+            out: sound,
+        });
         builder.output(out);
+        builder.output(sound);
         let program = builder.finish();
         for starts in [[0, 0, 0], [3, 0, 9], [5, 2, 11]] {
             let valid: Vec<i32> = (0..3).map(|_| world.random.below(frames + 1) as i32).collect();

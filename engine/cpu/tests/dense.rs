@@ -13,15 +13,21 @@ const ROWS: [usize; 4] = [1, 3, 8, 64];
 #[test]
 fn linear_layers_match_plain_sums_at_any_width() {
     let mut world = World::new(fresh());
-    for (outputs, inputs) in [(1, 7), (5, 24), (16, 16), (40, 33), (130, 64), (256, 384)] {
+    let narrow = [(1, 7), (5, 24), (16, 16), (40, 33), (130, 64), (256, 384), (264, 1_032)];
+    let narrow = narrow.into_iter().map(|(outputs, inputs)| (outputs, inputs, &ROWS[..]));
+    // As many rows as take the widest tiles of a device.
+    let wide: [(_, _, &[usize]); 4] =
+        [(192, 520, &[12, 20, 40, 100, 200]), (320, 512, &[300]), (288, 72, &[300]), (776, 3_080, &[260])];
+    for (outputs, inputs, all_rows) in narrow.chain(wide) {
         let weight = world.weight(WeightForm::Matrix, &[outputs, inputs]);
         let bias = world.weight(WeightForm::Vector, &[outputs]);
-        for rows in ROWS {
+        for &rows in all_rows {
             let mut builder = ProgramBuilder::new("linear");
             let input = builder.input("input", Dtype::F32, Rows::PerRow(1), inputs);
             let residual = builder.input("residual", Dtype::F32, Rows::PerRow(1), outputs);
-            let outs = ["plain", "biased", "added", "bent"]
-                .map(|name| builder.scratch(name, Rows::PerRow(1), outputs));
+            let outs = ["plain", "biased", "added", "bent"].map(|name| {
+                builder.scratch(&format!("{name} {rows}x{inputs}x{outputs}"), Rows::PerRow(1), outputs)
+            });
             let variants = [
                 (None, None, None),
                 (Some(bias), None, None),
@@ -93,6 +99,49 @@ fn gated_mlps_and_norms_match() {
         }
         let inputs = vec![f32s(world.random.floats(rows * width))];
         world.check(&builder.finish(), rows, 0, inputs, 2e-5);
+    }
+}
+
+#[test]
+fn norms_between_the_products_of_a_layer_match() {
+    let mut world = World::new(fresh());
+    let (width, inner) = (128, 264);
+    let norms = [0; 2].map(|_| world.weight(WeightForm::Vector, &[width]));
+    let first = world.weight(WeightForm::Matrix, &[width, 64]);
+    let [gate, up] = [0; 2].map(|_| world.weight(WeightForm::Matrix, &[inner, width]));
+    let down = world.weight(WeightForm::Matrix, &[width, inner]);
+    let [q, k] = [0; 2].map(|_| world.weight(WeightForm::Matrix, &[72, width]));
+    for rows in [1, 3, 8, 12, 30, 64, 100, 200, 300] {
+        let one = Rows::PerRow(1);
+        let mut builder = ProgramBuilder::new("layer");
+        let input = builder.input("input", Dtype::F32, one, 64);
+        let added = builder.input("added", Dtype::F32, one, width);
+        let [stream, normed, branch] =
+            ["stream", "normed", "branch"].map(|name| builder.scratch(name, one, width));
+        let [q_out, k_out] =
+            ["q", "k"].map(|name| builder.scratch(&format!("{name} of {rows} rows"), one, 72));
+        let linear = |input, weight, residual, out| Op::Linear {
+            input,
+            weight,
+            bias: None,
+            activation: None,
+            residual,
+            out,
+        };
+        builder.push(Op::Clamp { input: added, low: -9.0, high: 9.0, out: stream });
+        builder.push(linear(input, first, Some(stream), stream));
+        builder.push(Op::RmsNorm { input: stream, weight: norms[0], eps: 1e-5, out: normed });
+        builder.push(Op::GatedMlp { input: normed, gate, up, down, out: branch });
+        builder.push(Op::AddScaled { target: stream, input: branch, scale: None });
+        builder.push(Op::RmsNorm { input: stream, weight: norms[1], eps: 1e-5, out: normed });
+        builder.push(linear(normed, q, None, q_out));
+        builder.push(linear(normed, k, None, k_out));
+        for out in [stream, q_out, k_out] {
+            builder.output(out);
+        }
+        let random = &mut world.random;
+        let inputs = vec![f32s(random.floats(rows * 64)), f32s(random.floats(rows * width))];
+        world.check(&builder.finish(), rows, 0, inputs, 5e-5);
     }
 }
 

@@ -155,7 +155,7 @@ fn main() {
             println!("decode {partition:?} batch {batch}: {micros:.0} us");
         }
         if partition == Partition::Whole {
-            report(&mut bench, executable, &[1, 64, 128]);
+            report(&mut bench, executable, &[1, 64, 256]);
         }
     }
     for (partition, length, executable) in codec {
@@ -167,7 +167,7 @@ fn main() {
             println!("codec {partition:?} length {length} batch {batch}: {micros:.0} us");
         }
         if partition == Partition::Whole && length == 10 {
-            report(&mut bench, executable, &[1, 16]);
+            report(&mut bench, executable, &[1, 16, 64]);
         }
     }
     let mut segment = text.segment();
@@ -207,7 +207,7 @@ fn report(bench: &mut Bench, executable: ExecutableId, batches: &[usize]) {
         sums.sort_by(|a, b| b.2.total_cmp(&a.2));
         let total: f64 = sums.iter().map(|sum| sum.2).sum();
         println!("  kernels at batch {batch}, one by one, {total:.0} us:");
-        for (name, count, micros) in sums.iter().take(14) {
+        for (name, count, micros) in sums.iter().take(18) {
             println!("    {micros:8.0} us {count:4} x {name}");
         }
     }

@@ -2,44 +2,6 @@
 // query head attends on its own: 32 keys at a time, a lane to a key for the scores, a lane to a column for the
 // weighted values, with a running maximum.
 
-struct Heads {
-    const float* q;
-    const float* k;
-    const float* v;
-    const float* q_norm;
-    const float* k_norm;
-    // theta^(-2i/dim), or absent for attention without rotary embedding.
-    const float* frequencies;
-    float eps;
-    float scale;
-    int heads;
-    int kv_heads;
-    int dim;
-    // Position of a row: `positions[row]`, else `position + row % steps`.
-    const int* positions;
-    int position;
-    int steps;
-};
-
-// Where keys lie: pages named by a table, or one page a batch row.
-struct Keys {
-    void* pages;
-    const int* owner;
-    const int* table;
-    int table_cols;
-    int page_len;
-    // Values from a page to the next, and from keys to values inside one.
-    i64 page_stride;
-    i64 values;
-};
-
-constexpr int DIM_MAX = 256;
-constexpr int WARPS = 4;
-
-__device__ __forceinline__ int position_of(const Heads& h, int row) {
-    return h.positions ? h.positions[row] : h.position + row % h.steps;
-}
-
 // One head of `row` into shared memory, normed and turned. All threads of the block take part.
 __device__ __forceinline__ void prepare(
     const float* row, const float* norm, const Heads& h, int position, float* out, float* scratch) {

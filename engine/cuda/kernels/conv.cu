@@ -21,42 +21,63 @@ struct Carry {
 };
 
 template <class I, class O>
-__device__ __forceinline__ void carry(const Carry& p) {
-    int span = p.history + p.steps;
-    if ((int)blockIdx.x >= p.history_blocks) {
-        i64 n = (i64)p.batch * p.steps * p.cols;
-        i64 threads = (i64)(gridDim.x - p.history_blocks) * blockDim.x;
-        for (i64 i = (i64)(blockIdx.x - p.history_blocks) * blockDim.x + threadIdx.x; i < n; i += threads) {
-            i64 row = i / p.cols;
-            int c = (int)(i - row * p.cols), context = (int)(row / p.steps);
-            float x = load((const I*)p.input + i);
-            if (p.alpha) x = snake(x, p.alpha[c], p.inverse[c]);
-            store((O*)p.out + ((row + (i64)(context + 1) * p.history) * p.cols + c), x);
-        }
-        return;
-    }
-    // A thread owns one channel of one context: it lays out the history and moves it on by the valid rows,
-    // oldest first, so that nothing is overwritten before it is read.
+__device__ __forceinline__ float carried(const Carry& p, i64 at, int c) {
+    float x = load((const I*)p.input + at);
+    return p.alpha ? snake(x, p.alpha[c], p.inverse[c]) : x;
+}
+
+// A thread owns one channel of one context: it lays out the history and moves it on by the valid rows, oldest first, a few
+// rows at a time, so that nothing is overwritten before it is read.
+template <class I, class O>
+__device__ __forceinline__ void move_history(const Carry& p) {
+    constexpr int BATCH = 9;
     i64 item = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     int context = (int)(item / p.cols), c = (int)(item % p.cols);
     if (context >= p.batch) return;
     bool fresh = p.start[context] <= 0;
     float* state = p.state + (i64)p.slots[context] * p.history * p.cols + c;
-    O* out = (O*)p.out + (i64)context * span * p.cols + c;
     if (p.out) {
+        O* out = (O*)p.out + (i64)context * (p.history + p.steps) * p.cols + c;
         for (int i = 0; i < p.history; i++) store(out + (i64)i * p.cols, fresh ? 0.0f : state[(i64)i * p.cols]);
     }
     int count = min(max(p.valid[context], 0) * p.per_frame, p.steps);
-    for (int i = 0; i < p.history; i++) {
-        int from = i + count;
-        float x;
-        if (from < p.history) {
-            x = fresh ? 0.0f : state[(i64)from * p.cols];
-        } else {
-            x = load((const I*)p.input + ((i64)context * p.steps + from - p.history) * p.cols + c);
-            if (p.alpha) x = snake(x, p.alpha[c], p.inverse[c]);
+    for (int first = 0; first < p.history; first += BATCH) {
+        float x[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            int from = first + k + count;
+            if (first + k >= p.history) break;
+            if (from < p.history) x[k] = fresh ? 0.0f : state[(i64)from * p.cols];
+            else x[k] = carried<I, O>(p, ((i64)context * p.steps + from - p.history) * p.cols + c, c);
         }
-        state[(i64)i * p.cols] = x;
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            if (first + k < p.history) state[(i64)(first + k) * p.cols] = x[k];
+        }
+    }
+}
+
+template <class I, class O>
+__device__ __forceinline__ void carry(const Carry& p) {
+    if ((int)blockIdx.x < p.history_blocks) return move_history<I, O>(p);
+    i64 n = (i64)p.batch * p.steps * p.cols, threads = (i64)(gridDim.x - p.history_blocks) * blockDim.x;
+    for (i64 i = (i64)(blockIdx.x - p.history_blocks) * blockDim.x + threadIdx.x; i < n; i += threads) {
+        i64 row = i / p.cols;
+        int c = (int)(i - row * p.cols), context = (int)(row / p.steps);
+        store((O*)p.out + (row + (i64)(context + 1) * p.history) * p.cols + c, carried<I, O>(p, i, c));
+    }
+}
+
+// The same for rows of 16 bits and a multiple of eight channels, eight at a time.
+extern "C" __global__ void __launch_bounds__(256) carry_eight(const __grid_constant__ Carry p) {
+    take_turn();
+    if ((int)blockIdx.x < p.history_blocks) return move_history<bf16, bf16>(p);
+    int pieces = p.cols / 8, n = p.batch * p.steps * pieces, threads = (gridDim.x - p.history_blocks) * blockDim.x;
+    for (int i = (blockIdx.x - p.history_blocks) * blockDim.x + threadIdx.x; i < n; i += threads) {
+        int row = i / pieces, c = (i - row * pieces) * 8, context = row / p.steps;
+        uint4 x = *(const uint4*)((const bf16*)p.input + (i64)row * p.cols + c);
+        if (p.alpha) x = snake_8(x, p.alpha + c, p.inverse + c);
+        *(uint4*)((bf16*)p.out + (row + (i64)(context + 1) * p.history) * p.cols + c) = x;
     }
 }
 

@@ -8,30 +8,6 @@
 // Each sum runs over k in one order that depends on the shape alone, so a row's result does not depend on its
 // place or its neighbours.
 
-struct Product {
-    const void* a;
-    i64 group_stride;
-    i64 row_stride;
-    i64 tap_stride;
-    int rows;
-    int group;
-    int cin;
-    int taps;
-    const void* w[3];
-    void* out[3];
-    const float* bias[3];
-    int n[3];
-    int matrices;
-    int gated;
-    int activation;
-    int out_bf16;
-    int residual_bf16;
-    int splits;
-    const void* residual;
-    float* partial;
-    u32* counters;
-};
-
 __device__ __forceinline__ void finish(const Product& p, int matrix, int row, int col, float x) {
     if (p.bias[matrix]) x += p.bias[matrix][col];
     x = activate_one(p.activation, x);
@@ -41,10 +17,6 @@ __device__ __forceinline__ void finish(const Product& p, int matrix, int row, in
     }
     if (p.out_bf16) store((bf16*)p.out[matrix] + at, x);
     else store((float*)p.out[matrix] + at, x);
-}
-
-__device__ __forceinline__ i64 row_start(const Product& p, int row) {
-    return (i64)(row / p.group) * p.group_stride + (i64)(row % p.group) * p.row_stride;
 }
 
 // Any shape, any alignment: one 64 x 64 tile a block of 256 threads, f32 sums on plain cores.

@@ -25,6 +25,46 @@ __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u3
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Four neighbouring values.
+__device__ __forceinline__ float4 load_4(const float* p) { return *(const float4*)p; }
+__device__ __forceinline__ float4 load_4(const bf16* p) {
+    uint2 two = *(const uint2*)p;
+    return make_float4(__uint_as_float(two.x << 16), __uint_as_float(two.x & 0xffff0000u),
+                       __uint_as_float(two.y << 16), __uint_as_float(two.y & 0xffff0000u));
+}
+__device__ __forceinline__ void store_4(float* p, float4 x) { *(float4*)p = x; }
+__device__ __forceinline__ void store_4(bf16* p, float4 x) {
+    *(uint2*)p = make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
+}
+
+__device__ __forceinline__ float4 add(float4 x, float4 y) {
+    return make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
+}
+__device__ __forceinline__ float4 times(float4 x, float y) { return make_float4(x.x * y, x.y * y, x.z * y, x.w * y); }
+
+// Eight, of either type.
+struct float8 {
+    float4 low, high;
+};
+__device__ __forceinline__ float8 load_8(const void* p, i64 at, int is_bf16) {
+    if (!is_bf16) return {load_4((const float*)p + at), load_4((const float*)p + at + 4)};
+    uint4 raw = *(const uint4*)((const bf16*)p + at);
+    return {make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u), __uint_as_float(raw.y << 16),
+                        __uint_as_float(raw.y & 0xffff0000u)),
+            make_float4(__uint_as_float(raw.z << 16), __uint_as_float(raw.z & 0xffff0000u), __uint_as_float(raw.w << 16),
+                        __uint_as_float(raw.w & 0xffff0000u))};
+}
+__device__ __forceinline__ void store_8(void* p, i64 at, int is_bf16, float8 x) {
+    if (!is_bf16) {
+        store_4((float*)p + at, x.low);
+        store_4((float*)p + at + 4, x.high);
+        return;
+    }
+    *(uint4*)((bf16*)p + at) = make_uint4(pack_bf16(x.low.x, x.low.y), pack_bf16(x.low.z, x.low.w),
+                                          pack_bf16(x.high.x, x.high.y), pack_bf16(x.high.z, x.high.w));
+}
+__device__ __forceinline__ float8 add(float8 x, float8 y) { return {add(x.low, y.low), add(x.high, y.high)}; }
+
 // What happens to the sums of a tile on their way out.
 struct Ending {
     void* out;
@@ -125,4 +165,26 @@ __device__ __forceinline__ void end_tile(
                     }
                 }
             }
+}
+
+// For arguments within some thousand turns, to the accuracy of bf16 many times over.
+__device__ __forceinline__ float snake_fast(float x, float alpha, float inverse) {
+    float y = x * alpha;
+    float turns = rintf(y * 0.15915494309f);
+    y = fmaf(turns, -6.28125f, y);
+    y = fmaf(turns, -1.9353071795e-3f, y);
+    float s = __sinf(y);
+    return fmaf(inverse, s * s, x);
+}
+
+// Eight neighbouring channels of a row.
+__device__ __forceinline__ uint4 snake_8(uint4 raw, const float* alpha, const float* inverse) {
+    u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        float a = snake_fast(__uint_as_float(words[k] << 16), alpha[2 * k], inverse[2 * k]);
+        float b = snake_fast(__uint_as_float(words[k] & 0xffff0000u), alpha[2 * k + 1], inverse[2 * k + 1]);
+        words[k] = pack_bf16(a, b);
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
 }

@@ -18,17 +18,12 @@ struct Window {
     int dilation;
     int out_bf16;
     int residual_bf16;
+    // A residual unit: a convolution of one tap follows, with its own snake; the residual is added after it.
+    const bf16* weight2;
+    const float* bias2;
+    const float* alpha2;
+    const float* inverse2;
 };
-
-// For arguments within some thousand turns, to the accuracy of bf16 many times over.
-__device__ __forceinline__ float snake_fast(float x, float alpha, float inverse) {
-    float y = x * alpha;
-    float turns = rintf(y * 0.15915494309f);
-    y = fmaf(turns, -6.28125f, y);
-    y = fmaf(turns, -1.9353071795e-3f, y);
-    float s = __sinf(y);
-    return fmaf(inverse, s * s, x);
-}
 
 // Rows of 96 channels lie in shared memory as twelve pieces of 16 bytes, the lower two bits of a piece's place turned
 // by its row, so that eight rows of one piece fall into different banks.
@@ -81,15 +76,7 @@ __device__ __forceinline__ void conv_window(const Window& p) {
         int r = i / (C / 8), c = i % (C / 8) * 8, t = t0 - history + r;
         uint4 packed = make_uint4(0, 0, 0, 0);
         if (t >= 0 && t < p.steps) {
-            uint4 raw = *(const uint4*)(input + (i64)t * C + c);
-            u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                float a = snake_fast(__uint_as_float(words[k] << 16), alpha[c + 2 * k], inverse[c + 2 * k]);
-                float b = snake_fast(__uint_as_float(words[k] & 0xffff0000u), alpha[c + 2 * k + 1], inverse[c + 2 * k + 1]);
-                words[k] = pack_bf16(a, b);
-            }
-            packed = make_uint4(words[0], words[1], words[2], words[3]);
+            packed = snake_8(*(const uint4*)(input + (i64)t * C + c), alpha + c, inverse + c);
         } else if (t < 0 && !fresh) {
             const float* from = past + (i64)(t + history) * C + c;
             packed = make_uint4(pack_bf16(from[0], from[1]), pack_bf16(from[2], from[3]), pack_bf16(from[4], from[5]),
@@ -139,4 +126,229 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_window_96(const __grid
 }
 extern "C" __global__ void __launch_bounds__(256, 1) conv_window_192(const __grid_constant__ Window p) {
     conv_window<192>(p);
+}
+
+// The same on Hopper's matrix instructions: the window lies as slices of 64 channels, in the layout those take a factor
+// in, and a tap is the window begun some rows later. Of a residual unit the second convolution follows at once, over the
+// first one's rows in the window's place.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <int C, int WG, int STAGES, bool UNIT>
+__device__ __forceinline__ void conv_hopper(const Window& p) {
+    constexpr int BM = WG * 64, THREADS = WG * 128, SLICES = (C + 63) / 64, REST = C - 64 * (SLICES - 1), BN = C;
+    constexpr int AHEAD = STAGES - 2, STRIDE = BN + 8;
+    constexpr u32 STAGE_BYTES = BN * 128;
+    extern __shared__ u8 shared[];
+    __shared__ __align__(16) float alpha[UNIT ? 2 * C : C], inverse[UNIT ? 2 * C : C];
+    int context = blockIdx.y, t0 = blockIdx.x * BM;
+    int history = (p.taps - 1) * p.dilation, rows = BM + history;
+    u32 slice_bytes = (rows + 7) / 8 * 1024;
+    u32 raw = (u32)__cvta_generic_to_shared(shared), ring = (raw + 1023) & ~1023u, window = ring + STAGES * STAGE_BYTES;
+    u8 *aligned = shared + (ring - raw), *window_at = aligned + STAGES * STAGE_BYTES;
+    int pieces = p.taps * SLICES, all = UNIT ? pieces + SLICES : pieces;
+
+    auto fetch = [&](int q) {
+        bool second = UNIT && q >= pieces;
+        int taps = second ? 1 : p.taps, slice = second ? q - pieces : q / taps, tap = second ? 0 : q - slice * taps;
+        const bf16* from = (second ? p.weight2 : p.weight) + tap * C + slice * 64;
+        int wide = slice + 1 < SLICES ? 8 : REST / 8;
+#pragma unroll
+        for (int i = threadIdx.x; i < BN * 8; i += THREADS) {
+            int r = i / 8, c = i % 8;
+            if (c < wide) {
+                u32 to = ring + q % STAGES * STAGE_BYTES + r * 128 + ((c ^ (r & 7)) << 4);
+                copy_16(to, from + (i64)r * taps * C + c * 8, true);
+            }
+        }
+    };
+#pragma unroll
+    for (int s = 0; s < AHEAD; s++) {
+        if (s < pieces) fetch(s);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    for (int c = threadIdx.x; c < C; c += THREADS) {
+        alpha[c] = p.alpha[c];
+        inverse[c] = p.inverse[c];
+        if (UNIT) {
+            alpha[C + c] = p.alpha2[c];
+            inverse[C + c] = p.inverse2[c];
+        }
+    }
+    let_next_start();
+    wait_for_previous();
+    __syncthreads();
+
+    bool fresh = p.start[context] <= 0;
+    const float* past = p.state + (i64)p.slots[context] * history * C;
+    const bf16* input = p.input + (i64)context * p.steps * C;
+    // Loads of several rows are in flight together.
+    constexpr int BATCH = 8;
+    for (int from = threadIdx.x; from < rows * (C / 8); from += BATCH * THREADS) {
+        uint4 raw[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            int i = from + k * THREADS, r = i / (C / 8), c = i % (C / 8) * 8, t = t0 - history + r;
+            raw[k] = make_uint4(0, 0, 0, 0);
+            if (r < rows && t >= 0 && t < p.steps) {
+                raw[k] = *(const uint4*)(input + (i64)t * C + c);
+            } else if (r < rows && t < 0 && !fresh) {
+                const float* at = past + (i64)(t + history) * C + c;
+                float4 x = load_4(at), y = load_4(at + 4);
+                raw[k] = make_uint4(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w), pack_bf16(y.x, y.y), pack_bf16(y.z, y.w));
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            int i = from + k * THREADS, r = i / (C / 8), c = i % (C / 8) * 8, t = t0 - history + r;
+            if (r >= rows) break;
+            if (t >= 0 && t < p.steps) raw[k] = snake_8(raw[k], alpha + c, inverse + c);
+            *(uint4*)(window_at + c / 64 * slice_bytes + r * 128 + ((c % 64 / 8 ^ (r & 7)) << 4)) = raw[k];
+        }
+    }
+
+    float acc[BN / 8][4];
+    int group = threadIdx.x / 128;
+    auto multiply = [&](int q, int slice, u32 rows_at, bool begun) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
+        publish_to_matrices();
+        __syncthreads();
+        u64 a = factor_at(rows_at), b = factor_at(ring + q % STAGES * STAGE_BYTES);
+        warpgroup_arrive();
+#pragma unroll
+        for (int k = 0; k < REST / 16; k++) warpgroup_mma(acc, a + 2 * k, b + 2 * k, begun || k > 0);
+        if (REST < 64 && slice + 1 < SLICES) {
+#pragma unroll
+            for (int k = REST / 16; k < 4; k++) warpgroup_mma(acc, a + 2 * k, b + 2 * k, 1);
+        }
+        warpgroup_commit();
+        if (q + AHEAD < all) fetch(q + AHEAD);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        warpgroup_wait<1>();
+    };
+#pragma unroll 1
+    for (int q = 0; q < pieces; q++) {
+        int slice = q / p.taps, tap = q - slice * p.taps;
+        multiply(q, slice, window + slice * slice_bytes + (group * 64 + tap * p.dilation) * 128, q > 0);
+    }
+    warpgroup_wait<0>();
+    int lane = threadIdx.x % 32, row_of = group * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4, col_of = lane % 4 * 2;
+    if constexpr (UNIT) {
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            int c = j * 8 + col_of;
+            float2 bias = p.bias ? *(const float2*)(p.bias + c) : make_float2(0.0f, 0.0f);
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                int r = row_of + half * 8;
+                float x = snake_fast(acc[j][2 * half] + bias.x, alpha[C + c], inverse[C + c]);
+                float y = snake_fast(acc[j][2 * half + 1] + bias.y, alpha[C + c + 1], inverse[C + c + 1]);
+                *(u32*)(window_at + j / 8 * BM * 128 + r * 128 + ((j % 8 ^ (r & 7)) << 4) + col_of * 2) = pack_bf16(x, y);
+            }
+        }
+#pragma unroll 1
+        for (int slice = 0; slice < SLICES; slice++) {
+            multiply(pieces + slice, slice, window + slice * BM * 128 + group * 64 * 128, slice > 0);
+        }
+        warpgroup_wait<0>();
+    }
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+
+    const float* bias = UNIT ? p.bias2 : p.bias;
+    float* tile = (float*)aligned;
+#pragma unroll
+    for (int j = 0; j < BN / 8; j++) {
+        float* to = tile + row_of * STRIDE + j * 8 + col_of;
+        *(float2*)to = make_float2(acc[j][0], acc[j][1]);
+        *(float2*)(to + 8 * STRIDE) = make_float2(acc[j][2], acc[j][3]);
+    }
+    __syncthreads();
+    for (int from = threadIdx.x; from < BM * (BN / 8); from += BATCH * THREADS) {
+        float8 old[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            int i = from + k * THREADS, r = i / (BN / 8), c = i % (BN / 8) * 8;
+            if (!p.residual || r >= BM || t0 + r >= p.steps) continue;
+            old[k] = load_8(p.residual, ((i64)context * p.steps + t0 + r) * C + c, p.residual_bf16);
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            int i = from + k * THREADS, r = i / (BN / 8), c = i % (BN / 8) * 8;
+            if (r >= BM || t0 + r >= p.steps) break;
+            const float* at = tile + r * STRIDE + c;
+            float8 x = {*(const float4*)at, *(const float4*)(at + 4)};
+            if (bias) x = add(x, load_8(bias, c, 0));
+            if (p.residual) x = add(x, old[k]);
+            store_8(p.out, ((i64)context * p.steps + t0 + r) * C + c, p.out_bf16, x);
+        }
+    }
+}
+
+#define CONV_HOPPER_ENTRY(C, WG, STAGES)                                                                             \
+    extern "C" __global__ void __launch_bounds__(WG * 128) conv_hopper_##C(const __grid_constant__ Window p) {       \
+        conv_hopper<C, WG, STAGES, false>(p);                                                                        \
+    }                                                                                                                \
+    extern "C" __global__ void __launch_bounds__(WG * 128) unit_hopper_##C(const __grid_constant__ Window p) {       \
+        conv_hopper<C, WG, STAGES, true>(p);                                                                         \
+    }
+CONV_HOPPER_ENTRY(96, 2, 4)
+CONV_HOPPER_ENTRY(192, 3, 4)
+#endif
+
+// One output channel: a row's products with all taps' weights are made once, four lanes to a row, and outputs add up the
+// rows they reach over. Grid: rows, batch.
+constexpr int ONE_ROWS = 256, ONE_TAPS_MAX = 8, ONE_CHANNELS_MAX = 256;
+
+extern "C" __global__ void __launch_bounds__(256) conv_one(const __grid_constant__ Window p, int channels) {
+    __shared__ float sums[ONE_ROWS + ONE_TAPS_MAX][ONE_TAPS_MAX + 1];
+    __shared__ __align__(16) float weights[ONE_TAPS_MAX][ONE_CHANNELS_MAX], alpha[ONE_CHANNELS_MAX], inverse[ONE_CHANNELS_MAX];
+    int context = blockIdx.y, t0 = blockIdx.x * ONE_ROWS, history = p.taps - 1, rows = ONE_ROWS + history;
+    for (int i = threadIdx.x; i < p.taps * channels; i += 256) weights[i / channels][i % channels] = load(p.weight + i);
+    for (int c = threadIdx.x; c < channels; c += 256) {
+        alpha[c] = p.alpha[c];
+        inverse[c] = p.inverse[c];
+    }
+    take_turn();
+    __syncthreads();
+    bool fresh = p.start[context] <= 0;
+    const float* past = p.state + (i64)p.slots[context] * history * channels;
+    const bf16* input = p.input + (i64)context * p.steps * channels;
+    for (int r = threadIdx.x / 4; r < (rows + 63) / 64 * 64; r += 64) {
+        int t = t0 - history + r;
+        float sum[ONE_TAPS_MAX] = {};
+        bool inside = r < rows && t < p.steps && (t >= 0 || !fresh);
+        for (int c = threadIdx.x % 4 * 8; c < channels && inside; c += 32) {
+            float8 x;
+            if (t >= 0) {
+                uint4 raw = snake_8(*(const uint4*)(input + (i64)t * channels + c), alpha + c, inverse + c);
+                x = load_8(&raw, 0, 1);
+            } else {
+                x = load_8(past, (i64)(t + history) * channels + c, 0);
+            }
+#pragma unroll
+            for (int tap = 0; tap < ONE_TAPS_MAX; tap++) {
+                if (tap >= p.taps) break;
+                float8 w = load_8(weights[tap], c, 0);
+                float s = x.low.x * w.low.x + x.low.y * w.low.y + x.low.z * w.low.z + x.low.w * w.low.w;
+                sum[tap] += s + x.high.x * w.high.x + x.high.y * w.high.y + x.high.z * w.high.z + x.high.w * w.high.w;
+            }
+        }
+#pragma unroll
+        for (int tap = 0; tap < ONE_TAPS_MAX; tap++) {
+            sum[tap] += __shfl_xor_sync(0xffffffffu, sum[tap], 1);
+            sum[tap] += __shfl_xor_sync(0xffffffffu, sum[tap], 2);
+        }
+        if (r < rows && threadIdx.x % 4 == 0) {
+#pragma unroll
+            for (int tap = 0; tap < ONE_TAPS_MAX; tap++) sums[r][tap] = sum[tap];
+        }
+    }
+    __syncthreads();
+    int t = t0 + threadIdx.x;
+    if (t >= p.steps) return;
+    float x = p.bias ? p.bias[0] : 0.0f;
+    for (int tap = 0; tap < p.taps; tap++) x += sums[threadIdx.x + tap][tap];
+    i64 at = (i64)context * p.steps + t;
+    if (p.out_bf16) store((bf16*)p.out + at, x);
+    else store((float*)p.out + at, x);
 }

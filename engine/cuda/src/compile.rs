@@ -9,18 +9,38 @@ use cudarc::nvrtc::sys;
 use device::DeviceError;
 
 /// Shared by every kernel file, so that no toolkit's headers are needed.
-const PRELUDE: &str = concat!(include_str!("../kernels/prelude.cuh"), include_str!("../kernels/tile.cuh"));
+const PRELUDE: &str = concat!(
+    include_str!("../kernels/prelude.cuh"),
+    include_str!("../kernels/tile.cuh"),
+    include_str!("../kernels/wgmma.cuh"),
+    include_str!("../kernels/product.cuh"),
+    include_str!("../kernels/heads.cuh"),
+);
 
 /// Kernel files by name.
-pub const SOURCES: [(&str, &str); 7] = [
+pub const SOURCES: [(&str, &str); 9] = [
     ("attention", include_str!("../kernels/attention.cu")),
     ("conv", include_str!("../kernels/conv.cu")),
     ("dense", include_str!("../kernels/dense.cu")),
+    ("dense_hopper", include_str!("../kernels/dense_hopper.cu")),
     ("encode", include_str!("../kernels/encode.cu")),
+    ("pair", include_str!("../kernels/pair.cu")),
     ("rows", include_str!("../kernels/rows.cu")),
     ("sample", include_str!("../kernels/sample.cu")),
     ("window", include_str!("../kernels/window.cu")),
 ];
+
+/// What the compiler is asked for on a card of this compute capability. Hopper's matrix instructions are compiled for
+/// Hopper alone.
+pub(crate) fn architecture((major, minor): (i32, i32)) -> String {
+    let only = if is_hopper((major, minor)) { "a" } else { "" };
+    format!("sm_{major}{minor}{only}")
+}
+
+/// Whether a card has the matrix instructions of `dense_hopper.cu`.
+pub(crate) const fn is_hopper(capability: (i32, i32)) -> bool {
+    matches!(capability, (9, 0))
+}
 
 /// Machine code of every kernel file, in the order of [`SOURCES`], compiled in parallel or read from `cache`.
 ///

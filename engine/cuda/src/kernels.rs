@@ -38,9 +38,13 @@ impl Kernels {
             return Ok(kernel);
         }
         let file = match name {
+            _ if name.starts_with("attend_pair") => "pair",
+            _ if name.starts_with("product_hopper") => "dense_hopper",
             _ if name.starts_with("attend") || name.starts_with("append") => "attention",
             _ if name.starts_with("product") => "dense",
-            _ if name.starts_with("conv_window") => "window",
+            _ if name.starts_with("conv_window") || name.contains("_hopper_") || name == "conv_one" => {
+                "window"
+            }
             "sample" => "sample",
             "statistics" | "softmax_over_time" | "spectrum" | "log_floor" | "quantize_residual" => "encode",
             _ if name.starts_with("carry")
@@ -57,7 +61,9 @@ impl Kernels {
             what: format!("there is no kernel {name}"),
         };
         let &(_, library) = self.libraries.iter().find(|(known, _)| *known == file).ok_or_else(missing)?;
-        let large = name.starts_with("product_tensor") || name.starts_with("conv_window") || name == "sample";
+        let large =
+            ["product_tensor", "product_hopper", "conv_window", "conv_hopper", "unit_hopper", "sample"];
+        let large = large.iter().any(|family| name.starts_with(family));
         let most = shared_max(driver.capability);
         let kernel = driver.kernel(library, name, if large { most } else { SHARED_SMALL })?;
         self.found.insert(name.to_owned(), kernel);

@@ -2,7 +2,7 @@
 
 use device::DeviceError;
 
-use crate::driver::{Driver, Stream};
+use crate::driver::{Driver, Geometry, Stream};
 use crate::kernels::Kernels;
 use crate::lower::{Place, Step};
 
@@ -15,10 +15,12 @@ pub(crate) fn launch_step(
     resolve: &mut impl FnMut(&Place) -> u64,
 ) -> Result<(), DeviceError> {
     let kernel = kernels.get(driver, &step.kernel)?;
+    let &Step { grid, block, shared, cluster, .. } = step;
+    let geometry = Geometry { grid, block, shared, cluster };
     let mut words: Vec<Vec<u64>> = step.args.iter().map(|arg| arg.words(resolve)).collect();
     let mut pointers: Vec<_> = words.iter_mut().map(|words| words.as_mut_ptr().cast()).collect();
     // SAFETY: lowering lays arguments out as the kernel declares them (held by the tests that run every kernel
     // against its reference), and resolves names to memory this backend took.
-    unsafe { driver.launch(stream, kernel, step.grid, step.block, step.shared, &mut pointers) }
+    unsafe { driver.launch(stream, kernel, geometry, &mut pointers) }
         .map_err(|error| DeviceError::LaneLost { lane: "cuda", what: format!("{}: {error}", step.kernel) })
 }

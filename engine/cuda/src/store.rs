@@ -276,7 +276,7 @@ impl Store {
 /// Runs an elementwise kernel over `n` values now.
 fn each(shop: &mut Workshop<'_>, kernel: &'static str, n: usize, args: Vec<Arg>) -> Result<(), DeviceError> {
     let blocks = u32::try_from(n.div_ceil(256).clamp(1, 8192)).unwrap_or(1);
-    let step = Step { kernel: kernel.into(), grid: [blocks, 1, 1], block: 256, shared: 0, args };
+    let step = Step { kernel: kernel.into(), grid: [blocks, 1, 1], block: 256, shared: 0, cluster: 1, args };
     launch_step(shop.driver, shop.kernels, shop.stream, &step, &mut |_| 0)
 }
 

@@ -5,8 +5,8 @@
 use cuda::compile::{SOURCES, compile_all};
 use device::DeviceError;
 
-/// Ampere, Hopper, Blackwell.
-const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
+/// Ampere, Hopper, Hopper with its matrix instructions, Blackwell.
+const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_90a", "sm_100"];
 
 #[test]
 fn every_kernel_compiles_for_every_architecture_and_a_cache_gives_the_same_code() {

@@ -160,6 +160,11 @@ pub trait Backend {
     /// A lost device.
     fn read_state(&mut self, state: StateId, slot: u32) -> Result<HostTensor, DeviceError>;
 
+    /// Why the whole processor is gone for good, once it is: no launch will ever end well again.
+    fn lost(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether a launch costs what its bucket costs (recorded shapes), rather than what its live rows do.
     fn costs_by_bucket(&self) -> bool {
         false

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
-use contract::{ContextId, EngineInfo, Limits, Playback, Span, Tick};
+use contract::{ContextId, EngineError, EngineInfo, Limits, Playback, Span, Tick};
 use device::Backend;
 use models::{Model, PlacedModel, StageFacts, TextLogic, VoiceFeatures};
 use sched::{Command, EncodeKey, Sched};
@@ -16,11 +16,10 @@ use crate::clock::Clock;
 use crate::context::{Segment, Speaking, plan_key, segment_seed};
 use crate::encode::Encoding;
 use crate::executables::Executables;
-use crate::kept::Kept;
 use crate::launching::Flights;
 use crate::message::{Message, Opening};
-use crate::shared::Shared;
-use crate::voices::VoiceCache;
+use crate::seat::Seat;
+use crate::shared::{Shared, lock};
 use crate::{OpenError, OpenOptions, warm};
 
 /// The thread goes round at least this often, which is also its heartbeat.
@@ -38,14 +37,14 @@ pub(crate) fn start(
     model: Box<dyn Model>,
     clock: Clock,
     shared: Arc<Shared>,
-    kept: Option<Arc<Kept>>,
+    seat: Seat,
 ) -> Result<Started, OpenError> {
     let (report, ready) = sync_channel(1);
     let body = move || {
-        let opened = warm::open(options, model, clock, &shared, kept);
+        let opened = warm::open(options, model, clock, &shared, seat);
         match opened {
             Err(error) => {
-                shared.fail(&error.to_string());
+                shared.fail(&EngineError::Internal { what: error.to_string() });
                 let _ = report.send(Err(error));
             }
             Ok((engine, info, open_max)) => {
@@ -54,7 +53,7 @@ pub(crate) fn start(
                 drop(report);
                 // A panic is our bug. It must not leave a client waiting: every open context is told.
                 if catch_unwind(AssertUnwindSafe(|| engine.run())).is_err() {
-                    shared.fail("the engine thread panicked");
+                    shared.fail(&EngineError::Internal { what: "the engine thread panicked".to_owned() });
                 }
             }
         }
@@ -79,14 +78,15 @@ pub(crate) struct DeviceEngine {
     pub(crate) sched: Sched,
     pub(crate) executables: Executables,
     pub(crate) contexts: BTreeMap<ContextId, Speaking>,
-    pub(crate) voices: VoiceCache,
-    pub(crate) kept: Option<Arc<Kept>>,
+    pub(crate) seat: Seat,
     pub(crate) flights: Flights,
     pub(crate) encoding: Option<Encoding>,
     /// A slot no context ever holds: codec priming runs there.
     pub(crate) priming_slot: u32,
     /// Contexts whose voice was answered from the cache.
     pub(crate) encode_hits: u64,
+    /// Contexts taken in.
+    pub(crate) opened: u64,
 }
 
 impl DeviceEngine {
@@ -113,16 +113,27 @@ impl DeviceEngine {
                 }
             }
             while let Some(completed) = self.backend.poll() {
+                // Before its launches' contexts are told of a lost lane each, and new launches fail alike.
+                if self.is_lost() {
+                    return;
+                }
                 self.handle_completed(now, completed);
             }
             let now = self.clock.now();
             self.sched.handle_timeout(now);
             self.drain(now);
-            self.publish();
-            if delivery.closing {
+            self.publish(now);
+            if self.is_lost() || delivery.closing {
                 return;
             }
         }
+    }
+
+    /// Whether the processor is gone; if so, every context has been told and nothing new is taken.
+    fn is_lost(&self) -> bool {
+        let Some(what) = self.backend.lost() else { return false };
+        self.shared.fail(&EngineError::DeviceLost { what: what.to_owned() });
+        true
     }
 
     /// The scheduler's contract: after every mutation, outputs and decisions are taken until none is left.
@@ -172,7 +183,9 @@ impl DeviceEngine {
     fn handle_open(&mut self, now: Tick, opening: Opening) {
         let Opening { context, plan, features, sink, arrival, tenant, exact_frames, seed } = opening;
         let key = plan_key(&plan);
-        let voice = key.and_then(|key| self.voices.get(key)).or_else(|| {
+        self.opened += 1;
+        let cached = key.and_then(|key| lock(&self.seat.voices).get(key));
+        let voice = cached.or_else(|| {
             let features = features?;
             self.remember(key?, &features);
             Some(features)
@@ -203,21 +216,21 @@ impl DeviceEngine {
 
     /// Keeps features in memory, and says so to those who would read them from the disk.
     pub(crate) fn remember(&mut self, key: EncodeKey, features: &Arc<VoiceFeatures>) {
-        self.voices.put(key, Arc::clone(features));
+        lock(&self.seat.voices).put(key, Arc::clone(features));
         self.tell_cached();
     }
 
     fn forget_clips(&mut self) {
         let hashes = self.shared.take_forgotten();
         if !hashes.is_empty() {
-            self.voices.forget(&hashes);
+            lock(&self.seat.voices).forget(&hashes);
             self.tell_cached();
         }
     }
 
     fn tell_cached(&self) {
-        if let Some(kept) = &self.kept {
-            kept.set_cached(self.voices.keys());
+        if let Some(kept) = &self.seat.kept {
+            kept.set_cached(lock(&self.seat.voices).keys());
         }
     }
 

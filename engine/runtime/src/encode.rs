@@ -117,6 +117,7 @@ impl DeviceEngine {
             Ok(None) => self.encoding = Some(encoding),
             Ok(Some(features)) => {
                 self.shared.trace(LaunchSpan {
+                    device: self.seat.device,
                     launch: encoding.launch,
                     lane: Lane::Lm,
                     stage: Stage::Encode,
@@ -172,7 +173,7 @@ impl DeviceEngine {
             Err(error) => LaunchResult::EncodeFailed { error },
             Ok((key, features)) => {
                 self.remember(key, &features);
-                if let Some(kept) = &self.kept {
+                if let Some(kept) = &self.seat.kept {
                     kept.keep(key, &features);
                 }
                 for (context, speaking) in &mut self.contexts {

@@ -11,11 +11,12 @@ use contract::{
     OutputSink, Playback, Span, TextAccepted,
 };
 use models::TextLogic;
+use sched::Forecast;
 
 use crate::clock::Clock;
 use crate::context::plan_key;
-use crate::kept::Kept;
 use crate::message::{Message, Opening};
+use crate::seat::Seat;
 use crate::shared::{Entry, Shared, TextState, lock};
 use crate::{OpenError, OpenOptions, device_engine};
 
@@ -24,6 +25,12 @@ const MAILBOX_RETRY: Span = Span::from_millis(100);
 
 /// A segment that is never ended is refused at this many times the length that surely fits.
 const SEGMENT_OVERRUN: u64 = 4;
+
+/// What a fleet asks of the engine on one of its devices.
+pub(crate) trait Member: EngineHandle {
+    /// What the next context would wait for here.
+    fn forecast(&self) -> Forecast;
+}
 
 /// An engine that speaks one model on one device.
 pub(crate) struct Engine {
@@ -35,25 +42,18 @@ pub(crate) struct Engine {
     open_max: usize,
     seed: Option<u64>,
     bench: bool,
-    kept: Option<Arc<Kept>>,
+    seat: Seat,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Engine {
-    pub(crate) fn open(options: OpenOptions) -> Result<Self, OpenError> {
+    pub(crate) fn open(options: OpenOptions, seat: Seat) -> Result<Self, OpenError> {
         let clock = Clock::since(options.start);
         let (seed, bench) = (options.seed, options.bench);
-        let kept = match &options.features {
-            None => None,
-            Some(folder) => {
-                let opened = options.source.fingerprint().and_then(|print| Kept::open(folder, print));
-                Some(Arc::new(opened.map_err(OpenError::Features)?))
-            }
-        };
         let model = models::open(options.source.clone(), &options.name)?;
         let text = model.text();
         let shared = Arc::new(Shared::new());
-        let started = device_engine::start(options, model, clock, shared.clone(), kept.clone())?;
+        let started = device_engine::start(options, model, clock, shared.clone(), seat.clone())?;
         Ok(Self {
             info: Arc::new(started.info),
             text,
@@ -63,9 +63,15 @@ impl Engine {
             open_max: started.open_max,
             seed,
             bench,
-            kept,
+            seat,
             thread: Mutex::new(Some(started.thread)),
         })
+    }
+
+    /// Ends the engine as the loss of its device does.
+    #[cfg(test)]
+    pub(crate) fn lose(&self, what: &str) {
+        self.shared.fail(&EngineError::DeviceLost { what: what.to_owned() });
     }
 
     fn overloaded() -> EngineError {
@@ -143,7 +149,7 @@ impl EngineHandle for Engine {
             return Err(EngineError::Unsupported { field: "exact_frames", model: request.model, hint });
         }
         let plan = self.text.plan(&request)?;
-        let context = ContextId(self.next_context.fetch_add(1, Ordering::Relaxed));
+        let context = self.seat.context(self.next_context.fetch_add(1, Ordering::Relaxed));
         let seed = plan.seed.or(self.seed).unwrap_or_else(drawn_seed);
         let text = TextState {
             segment: 0,
@@ -158,7 +164,7 @@ impl EngineHandle for Engine {
         self.shared.register(context, entry, self.open_max)?;
         place.post(Message::Open(Box::new(Opening {
             context,
-            features: self.kept.as_ref().zip(plan_key(&plan)).and_then(|(kept, key)| kept.load(key)),
+            features: self.seat.kept.as_ref().zip(plan_key(&plan)).and_then(|(kept, key)| kept.load(key)),
             plan,
             sink,
             arrival: request.arrival,
@@ -203,7 +209,7 @@ impl EngineHandle for Engine {
     }
 
     fn forget_clip(&self, hash: [u8; 16]) {
-        if let Some(kept) = &self.kept {
+        if let Some(kept) = &self.seat.kept {
             kept.forget(hash);
         }
         self.shared.forget_clip(hash);
@@ -215,6 +221,12 @@ impl EngineHandle for Engine {
 
     fn launches(&self, max: usize) -> Vec<LaunchSpan> {
         self.shared.launches(max)
+    }
+}
+
+impl Member for Engine {
+    fn forecast(&self) -> Forecast {
+        self.shared.forecast()
     }
 }
 

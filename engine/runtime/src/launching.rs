@@ -194,6 +194,7 @@ impl DeviceEngine {
         };
         let rows = u32::try_from(flight.rows.len()).unwrap_or(u32::MAX);
         let span = LaunchSpan {
+            device: self.seat.device,
             launch,
             lane,
             stage: flight.stage,

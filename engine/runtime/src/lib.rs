@@ -2,14 +2,16 @@
 //! [`contract::EngineHandle`].
 //!
 //! [`open`] loads a checkpoint, puts it on a device, measures it and returns a handle that is ready to
-//! speak. Callers' threads validate and tokenize; the engine thread owns the scheduler, the backend
+//! speak; [`open_fleet`] does so on several devices at once. Callers' threads validate and tokenize; the engine thread owns the scheduler, the backend
 //! and every table, so nothing on the frame path is shared or locked (DESIGN.md section 3).
 
 mod clock;
 mod context;
 mod device_engine;
+mod devices;
 mod encode;
 mod executables;
+mod fleet;
 mod handle;
 mod kept;
 mod launching;
@@ -17,6 +19,7 @@ mod mailbox;
 mod message;
 mod output;
 mod profile;
+mod seat;
 mod shared;
 mod voices;
 mod warm;
@@ -96,6 +99,10 @@ pub enum OpenError {
     Device(#[from] device::DeviceError),
     #[error(transparent)]
     Model(#[from] models::ModelError),
+    #[error("the devices cannot be had: {0}")]
+    Devices(String),
+    #[error("{device}: {error}")]
+    OnDevice { device: String, error: Box<Self> },
     #[error("warming up failed: {0}")]
     Warming(contract::EngineError),
     #[error("the folder for voice features cannot be used: {0}")]
@@ -109,7 +116,30 @@ pub enum OpenError {
 /// # Errors
 /// [`OpenError`], naming the file, tensor, key or setting at fault.
 pub fn open(options: OpenOptions) -> Result<Arc<dyn EngineHandle>, OpenError> {
-    Ok(Arc::new(handle::Engine::open(options)?))
+    let seat = seat::Seat::first(&options, 1)?;
+    Ok(Arc::new(handle::Engine::open(options, seat)?))
+}
+
+/// Gives each engine of a list a processor of its own: CPU engines that name no cores share out, evenly
+/// and in order, those that no other names.
+///
+/// # Errors
+/// [`OpenError::Devices`], naming the entry that cannot be had.
+pub fn share_out(devices: Vec<DeviceChoice>) -> Result<Vec<DeviceChoice>, OpenError> {
+    devices::share_out(devices, &cpu::allowed_cores()).map_err(OpenError::Devices)
+}
+
+/// Opens an engine on each of `devices`, in parallel, behind one handle: every new context goes where it
+/// would be heard first. Cores are shared out as by [`share_out`]; bounds of `options` hold for each
+/// device, the budget of voice features for all. `options.device` is not used.
+///
+/// # Errors
+/// As [`open`], naming the device; [`OpenError::Devices`] for a list that cannot be had.
+pub fn open_fleet(
+    options: &OpenOptions,
+    devices: Vec<DeviceChoice>,
+) -> Result<Arc<dyn EngineHandle>, OpenError> {
+    Ok(Arc::new(fleet::open(options, devices)?))
 }
 
 /// Loads and places as [`open`] does, then measures every stage in the executables that would serve, by

@@ -4,6 +4,8 @@ use contract::{Chunk, ContextId, EngineError, EngineStats, FinishReason, Output,
 use sched::{Command, CommittedChunk, SchedOutput, SchedUsage};
 
 use crate::device_engine::DeviceEngine;
+use crate::shared::Outlook;
+use crate::warm::MEASURED_POSITION;
 
 impl DeviceEngine {
     pub(crate) fn handle_output(&mut self, now: Tick, output: SchedOutput) {
@@ -82,8 +84,10 @@ impl DeviceEngine {
         let _ = speaking.sink.push(Output::Finished { reason, usage, error });
     }
 
-    pub(crate) fn publish(&self) {
+    pub(crate) fn publish(&self, now: Tick) {
         let stats = self.sched.snapshot().engine;
-        self.shared.publish(EngineStats { encode_hits: self.encode_hits, ..stats });
+        let forecast = self.sched.forecast(now, MEASURED_POSITION);
+        let outlook = Outlook { forecast, opened: self.opened };
+        self.shared.publish(EngineStats { encode_hits: self.encode_hits, ..stats }, outlook);
     }
 }

@@ -5,7 +5,7 @@
 //! lane.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use contract::{Lane, LaunchId, Partition, Span, Stage, VoiceChoice};
 use device::{Completed, Launch};
@@ -14,6 +14,7 @@ use sched::SchedConfig;
 
 use crate::clock::Clock;
 use crate::shared::Shared;
+use crate::voices::VoiceCache;
 use crate::warm::{
     LAUNCH_LIMIT, PAGE_POSITIONS, Prepared, Warming, pages_for, powers_of_two, prepare, warm_request,
 };
@@ -81,7 +82,8 @@ pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
     let budget = options.voice_cache_bytes;
     let prepared = prepare(options, model, clock, &shared)?;
     let Prepared { mut warming, text, info, voices, config, capacity } = prepared;
-    let (_, voice) = warming.encode_voices(text.as_ref(), &info, voices, budget)?;
+    let cache = Mutex::new(VoiceCache::new(budget));
+    let voice = warming.encode_voices(text.as_ref(), &info, voices, &cache)?;
     let plan = text.plan(&warm_request(&info, VoiceChoice::Default)).map_err(OpenError::Warming)?;
     let mut segment = text.segment();
     let mut ids = segment.push(TEXT).map_err(OpenError::Warming)?;

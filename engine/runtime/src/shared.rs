@@ -10,7 +10,7 @@ use contract::{
     Usage,
 };
 use models::SegmentText;
-use sched::WakeReason;
+use sched::{Forecast, WakeReason};
 
 use crate::mailbox::Mailbox;
 use crate::message::Message;
@@ -26,13 +26,24 @@ pub(crate) struct Shared {
     pub(crate) mailbox: Mailbox<Message>,
     contexts: Mutex<BTreeMap<ContextId, Arc<Entry>>>,
     stats: Mutex<EngineStats>,
+    outlook: Mutex<Outlook>,
+    /// Contexts registered since start.
+    registered: AtomicU64,
     launches: Mutex<VecDeque<LaunchSpan>>,
-    failure: Mutex<Option<String>>,
+    failure: Mutex<Option<EngineError>>,
     heartbeat: AtomicU64,
     /// By [`WakeReason`]: times it was what the engine woke for.
     wakes: [AtomicU64; WakeReason::ALL.len()],
     /// Clips the engine has yet to forget.
     forgotten: Mutex<Vec<[u8; 16]>>,
+}
+
+/// What the engine thread foresees for the next context, as of when it last went round.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Outlook {
+    pub(crate) forecast: Forecast,
+    /// Contexts whose opening the thread had taken in by then.
+    pub(crate) opened: u64,
 }
 
 /// Clips that may wait to be forgotten; what is beyond is dropped from the cache by its age.
@@ -64,6 +75,8 @@ impl Shared {
             mailbox: Mailbox::new(MAILBOX_BOUND),
             contexts: Mutex::new(BTreeMap::new()),
             stats: Mutex::new(EngineStats::default()),
+            outlook: Mutex::default(),
+            registered: AtomicU64::new(0),
             launches: Mutex::new(VecDeque::new()),
             failure: Mutex::new(None),
             heartbeat: AtomicU64::new(0),
@@ -92,6 +105,7 @@ impl Shared {
             return Err(EngineError::TooManyContexts { retry_after: Span::from_millis(1_000) });
         }
         contexts.insert(context, Arc::new(entry));
+        self.registered.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -122,8 +136,8 @@ impl Shared {
     }
 
     pub(crate) fn health(&self, now: Tick) -> Health {
-        if let Some(reason) = lock(&self.failure).clone() {
-            return Health::Failed(reason);
+        if let Some(error) = &*lock(&self.failure) {
+            return Health::Failed(error.to_string());
         }
         let age = now.since(Tick::from_micros(self.heartbeat.load(Ordering::Relaxed)));
         if age > HEARTBEAT_MAX {
@@ -133,13 +147,13 @@ impl Shared {
     }
 
     /// The engine thread is gone: every open context is told, and nothing new is taken.
-    pub(crate) fn fail(&self, reason: &str) {
-        *lock(&self.failure) = Some(reason.to_owned());
+    pub(crate) fn fail(&self, error: &EngineError) {
+        *lock(&self.failure) = Some(error.clone());
         self.mailbox.close();
         let open = std::mem::take(&mut *lock(&self.contexts));
         for (_, entry) in open {
             entry.closed.store(true, Ordering::Release);
-            let error = Some(EngineError::Internal { what: reason.to_owned() });
+            let error = Some(error.clone());
             let finished = Output::Finished { reason: FinishReason::Failed, usage: Usage::default(), error };
             // A sink that takes nothing has lost its reader: there is nobody left to tell.
             let _ = entry.sink.push(finished);
@@ -159,8 +173,19 @@ impl Shared {
         launches.iter().skip(launches.len().saturating_sub(max)).cloned().collect()
     }
 
-    pub(crate) fn publish(&self, stats: EngineStats) {
+    pub(crate) fn publish(&self, stats: EngineStats, outlook: Outlook) {
         *lock(&self.stats) = stats;
+        *lock(&self.outlook) = outlook;
+    }
+
+    /// The latest outlook, brought up to date by what has been opened since.
+    pub(crate) fn forecast(&self) -> Forecast {
+        let Outlook { mut forecast, opened } = *lock(&self.outlook);
+        let unseen = self.registered.load(Ordering::Relaxed).saturating_sub(opened);
+        let unseen = u32::try_from(unseen).unwrap_or(u32::MAX);
+        forecast.awaited = forecast.awaited.saturating_add(unseen);
+        forecast.open = forecast.open.saturating_add(unseen);
+        forecast
     }
 
     pub(crate) fn stats(&self) -> EngineStats {

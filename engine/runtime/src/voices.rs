@@ -1,10 +1,14 @@
-//! Voice features by content hash, within a budget of bytes, least recently used first out.
+//! Voice features by content hash, within a budget of bytes, least recently used first out. One cache
+//! serves every device of a process: a clip that one has encoded is known to all.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use models::VoiceFeatures;
 use sched::EncodeKey;
+
+/// Looked at when a context opens and when a clip has been encoded, never on the frame path.
+pub(crate) type SharedVoices = Arc<Mutex<VoiceCache>>;
 
 pub(crate) struct VoiceCache {
     kept: BTreeMap<EncodeKey, Kept>,

@@ -5,7 +5,7 @@
 //! and the scheduler starts from this machine's own costs, which it goes on correcting.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use contract::{
     EngineError, EngineInfo, Lane, LaunchId, Layout, OpenContext, Partition, Sampling, Span, Stage, Tick,
@@ -15,8 +15,8 @@ use cpu::{CpuBackend, CpuOptions};
 use cuda::{CudaBackend, CudaOptions};
 use device::{Backend, Completed, ExecutableId, Launch};
 use models::{
-    Capacity, CodecRow, DecodeRow, Model, NextText, PlacedModel, PrefillRow, Prompt, RowSampling, SpeechPlan,
-    StageFacts, StageInputs, TextLogic, VoiceFeatures,
+    Capacity, CodecRow, DecodeRow, Model, NextText, PlacedModel, PlannedClip, PrefillRow, Prompt,
+    RowSampling, SpeechPlan, StageFacts, StageInputs, TextLogic, VoiceFeatures,
 };
 use sched::{CostTable, EncodeKey, Profile, Sched, SchedConfig};
 
@@ -24,9 +24,9 @@ use crate::clock::Clock;
 use crate::device_engine::{DeviceEngine, describe};
 use crate::encode::{EncodeStep, next_step};
 use crate::executables::{Buckets, Executables};
-use crate::kept::Kept;
 use crate::launching::Flights;
-use crate::shared::Shared;
+use crate::seat::Seat;
+use crate::shared::{Shared, lock};
 use crate::voices::VoiceCache;
 use crate::{DeviceChoice, OpenError, OpenOptions};
 
@@ -59,7 +59,7 @@ impl Batches {
 /// Contexts that may be open for each one that may run.
 const OPEN_PER_RUNNING: u32 = 8;
 /// Position at which a decode step is measured: a short prompt and half of an average utterance.
-const MEASURED_POSITION: u32 = 100;
+pub(crate) const MEASURED_POSITION: u32 = 100;
 /// A launch that takes longer than this while warming up will not come back.
 pub(crate) const LAUNCH_LIMIT: Span = Span::from_millis(30_000);
 
@@ -69,13 +69,12 @@ pub(crate) fn open(
     model: Box<dyn Model>,
     clock: Clock,
     shared: &Arc<Shared>,
-    kept: Option<Arc<Kept>>,
+    seat: Seat,
 ) -> Result<(DeviceEngine, EngineInfo, usize), OpenError> {
-    let voice_cache_bytes = options.voice_cache_bytes;
     let Prepared { mut warming, text, info, voices, config, .. } = prepare(options, model, clock, shared)?;
     let priming_slot = warming.priming_slot;
-    let cache = warming.encode_voices(text.as_ref(), &info, voices, voice_cache_bytes)?;
-    let profile = warming.profile(text.as_ref(), &info, cache.1.as_deref(), config.slots)?;
+    let voice = warming.encode_voices(text.as_ref(), &info, voices, &seat.voices)?;
+    let profile = warming.profile(text.as_ref(), &info, voice.as_deref(), config.slots)?;
     let sched = Sched::new(config.clone(), profile)?;
     let Warming { backend, model, executables, facts, .. } = warming;
     let engine = DeviceEngine {
@@ -88,12 +87,12 @@ pub(crate) fn open(
         sched,
         executables,
         contexts: BTreeMap::new(),
-        voices: cache.0,
+        seat,
         flights: Flights::default(),
         encoding: None,
         priming_slot,
-        kept,
         encode_hits: 0,
+        opened: 0,
     };
     Ok((engine, info, config.open_max as usize))
 }
@@ -212,37 +211,44 @@ pub(crate) struct Warming<'a> {
 }
 
 impl Warming<'_> {
-    /// Encodes the voices the model brings, so that naming one never waits for an encode. Gives the
-    /// cache and the first voice's features.
+    /// Encodes the voices the model brings, so that naming one never waits for an encode; what another
+    /// device has encoded meanwhile is taken. Gives the first voice's features.
     pub(crate) fn encode_voices(
         &mut self,
         text: &dyn TextLogic,
         info: &EngineInfo,
         voices: Vec<VoiceChoice>,
-        budget: usize,
-    ) -> Result<(VoiceCache, Option<Arc<VoiceFeatures>>), OpenError> {
-        let mut cache = VoiceCache::new(budget);
+        cache: &Mutex<VoiceCache>,
+    ) -> Result<Option<Arc<VoiceFeatures>>, OpenError> {
         let mut first = None;
         for voice in voices {
             let plan = text.plan(&warm_request(info, voice)).map_err(OpenError::Warming)?;
             let Some(planned) = plan.clip.as_ref() else { continue };
-            let mut job = self.model.encode(planned).map_err(OpenError::Warming)?;
-            let features = loop {
-                let Self { backend, model, executables, priming_slot, .. } = self;
-                let step =
-                    next_step(job.as_mut(), backend.as_mut(), model.as_ref(), executables, *priming_slot);
-                match step.map_err(OpenError::Warming)? {
-                    EncodeStep::Done(features) => break Arc::new(*features),
-                    EncodeStep::Launch { executable, inputs } => {
-                        let done = self.run(Lane::Lm, executable, inputs)?;
-                        job.outputs(done.result?).map_err(OpenError::Warming)?;
-                    }
-                }
+            let key = EncodeKey { hash: planned.clip.hash, mode: planned.mode };
+            let known = lock(cache).get(key);
+            let features = match known {
+                Some(features) => features,
+                None => self.encode(planned)?,
             };
             first.get_or_insert_with(|| features.clone());
-            cache.put(EncodeKey { hash: planned.clip.hash, mode: planned.mode }, features);
+            lock(cache).put(key, features);
         }
-        Ok((cache, first))
+        Ok(first)
+    }
+
+    fn encode(&mut self, planned: &PlannedClip) -> Result<Arc<VoiceFeatures>, OpenError> {
+        let mut job = self.model.encode(planned).map_err(OpenError::Warming)?;
+        loop {
+            let Self { backend, model, executables, priming_slot, .. } = self;
+            let step = next_step(job.as_mut(), backend.as_mut(), model.as_ref(), executables, *priming_slot);
+            match step.map_err(OpenError::Warming)? {
+                EncodeStep::Done(features) => return Ok(Arc::new(*features)),
+                EncodeStep::Launch { executable, inputs } => {
+                    let done = self.run(Lane::Lm, executable, inputs)?;
+                    job.outputs(done.result?).map_err(OpenError::Warming)?;
+                }
+            }
+        }
     }
 
     /// Measures every stage at a few shapes.

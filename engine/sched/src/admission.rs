@@ -81,9 +81,8 @@ impl Sched {
         let prefill = self.prefill_cost(1, prompt_tokens);
         let deadline_aware =
             self.config.prefill_policy != PrefillPolicy::PrefillFirst && !self.prefill_first();
-        let running = self.contexts.values().filter(|context| view.wants_step(context));
-        let short = running.filter_map(|context| view.lm_slack(context)).any(|slack| slack < prefill);
-        let deferral = if deadline_aware && short { self.config.deferral_cap } else { Span::ZERO };
+        let short = deadline_aware && self.index.least_slack(&view) < prefill;
+        let deferral = if short { self.config.deferral_cap } else { Span::ZERO };
         let contexts = self.pace.contexts + ahead + 1;
         let round = self.round_time(contexts, self.pace.positions.max(prompt_tokens));
         let first = view.ladder_length(rung, 0);
@@ -96,11 +95,7 @@ impl Sched {
 
     /// Prompt positions of the contexts let in, beside this one, whose first prefill still waits.
     fn newcomers_beside(&self, id: Option<ContextId>) -> impl Iterator<Item = u32> {
-        let waiting = self
-            .contexts
-            .values()
-            .filter(move |context| !context.finished && !context.admitted && Some(context.id) != id);
-        waiting.filter_map(|context| context.waiting()).map(|segment| segment.prompt_tokens)
+        self.index.newcomers().filter(move |(other, _)| Some(*other) != id).map(|(_, tokens)| tokens)
     }
 
     /// Predicted wait for a slot and pages behind `ahead` other newcomers.

@@ -9,8 +9,13 @@ use crate::{CodecRow, Counters, Decision, Sched, reason};
 
 /// Follows the head chunk of one context: since when it is ready, and whether it turned urgent while
 /// it waited.
-pub(crate) fn mark_head(context: &mut Context, view: &View<'_>, counters: &mut Counters) {
-    let Some(head) = view.head(context) else {
+pub(crate) fn mark_head(
+    context: &mut Context,
+    head: Option<&Head>,
+    view: &View<'_>,
+    counters: &mut Counters,
+) {
+    let Some(head) = head else {
         context.head_ready = None;
         context.head_waited = false;
         return;
@@ -33,8 +38,7 @@ impl Sched {
         if self.flights_in(Lane::Urgent) > 0 {
             return None;
         }
-        let mut heads = self.ready_heads(true);
-        heads.truncate(self.urgent_rows_max());
+        let heads = self.ready_heads(true, self.urgent_rows_max());
         let first = heads.first()?;
         let reason = if heads.iter().any(|head| head.first_of_context) {
             reason::URGENT_FIRST
@@ -52,7 +56,7 @@ impl Sched {
             return None;
         }
         loop {
-            let heads = self.ready_heads(false);
+            let heads = self.ready_heads(false, self.profile.codec_rows_max() as usize);
             let reason = self.background_reason(&heads)?;
             let fitting = self.largest_prefix(&heads);
             if fitting > 0 {
@@ -70,25 +74,23 @@ impl Sched {
         }
     }
 
-    /// Ready chunks that may be dispatched, urgent ones or the others, in deadline order.
-    pub(crate) fn ready_heads(&self, urgent: bool) -> Vec<Head> {
-        let view = self.view(self.now);
-        let mut heads: Vec<Head> = self
-            .contexts
-            .values()
-            .filter(|context| view.may_dispatch(context))
-            .filter_map(|context| view.head(context))
-            .filter(|head| head.urgent == urgent)
-            .collect();
-        heads.sort_by_key(|head| (head.deadline, head.context));
-        heads
+    /// The first `most` ready chunks that may be dispatched, urgent ones or the others, in deadline order.
+    fn ready_heads(&mut self, urgent: bool, most: usize) -> Vec<Head> {
+        // A decode step that came to nothing may have capped or stalled contexts.
+        self.reindex();
+        self.index.dispatchable(urgent).take(most).copied().collect()
+    }
+
+    /// As [`Sched::background_deadline`], for the chunks that wait now.
+    pub(crate) fn next_background_deadline(&self) -> Tick {
+        let most = self.profile.codec_rows_max() as usize;
+        let heads: Vec<Head> = self.index.dispatchable(false).take(most).copied().collect();
+        self.background_deadline(&heads)
     }
 
     /// When a member's deadline will have been broken by one more lm step, if nothing is launched.
-    pub(crate) fn background_deadline(&self, heads: &[Head]) -> Tick {
+    fn background_deadline(&self, heads: &[Head]) -> Tick {
         let view = self.view(self.now);
-        let most = self.profile.codec_rows_max() as usize;
-        let heads = &heads[..heads.len().min(most)];
         let frames = heads.iter().map(|head| head.frames).max().unwrap_or(1);
         let batch = view.codec_cost(Lane::Background, heads.len() as u32, frames);
         let urgent = view.urgent_call();
@@ -118,10 +120,7 @@ impl Sched {
         if self.flights_in(Lane::Lm) == 0 {
             return Some(reason::BACKGROUND_LM_IDLE);
         }
-        let view = self.view(self.now);
-        let joining =
-            self.contexts.values().any(|context| view.wants_step(context) && view.head(context).is_none());
-        (!joining).then_some(reason::BACKGROUND_ALL)
+        self.index.joining.is_empty().then_some(reason::BACKGROUND_ALL)
     }
 
     /// The most chunks, in deadline order, that may go in one background batch without inversion.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use contract::{Lane, PageId, Stage};
 
 use crate::context::Context;
+use crate::index::{Entry, Index};
 use crate::{Sched, SchedConfig};
 
 /// A rule of the scheduler's own that does not hold: a bug here, never in a peer.
@@ -18,6 +19,7 @@ impl Sched {
     pub fn check_invariants(&self) -> Result<(), InvariantBroken> {
         self.check_pages()?;
         self.check_lanes()?;
+        self.check_index()?;
         let mut slots = Vec::new();
         for context in self.contexts.values() {
             check_context(context)?;
@@ -40,6 +42,17 @@ impl Sched {
             }
         }
         Ok(())
+    }
+
+    /// What is kept about contexts is what follows from them now.
+    fn check_index(&self) -> Result<(), InvariantBroken> {
+        ensure(self.contexts.is_untouched(), || "a change has not been indexed".to_owned())?;
+        let view = self.view(self.now);
+        let mut fresh = Index::default();
+        for context in self.contexts.values() {
+            fresh.put(context.id, Entry::of(context, &view));
+        }
+        ensure(self.index == fresh, || "the index is not what follows from the contexts".to_owned())
     }
 
     fn check_pages(&self) -> Result<(), InvariantBroken> {

@@ -17,11 +17,13 @@ mod completion;
 mod completions;
 mod config;
 mod context;
+mod contexts;
 mod decision;
 mod encode;
 mod finish;
 mod flight;
 mod guard;
+mod index;
 mod invariants;
 mod ladder;
 mod lm;
@@ -43,9 +45,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use contract::{ContextId, EngineStats, LaunchId, Span, Tick};
 
-use context::Context;
+use contexts::Contexts;
 use encode::Encode;
 use flight::Flight;
+use index::{Entry, Index};
 use ladder::Ladder;
 use pages::PagePool;
 use policy::Policy;
@@ -60,7 +63,7 @@ pub use config::{ConfigError, GuardConfig, PrefillPolicy, SchedConfig};
 pub use decision::{CodecRow, Counterfactual, Decision, DecodeRow, PrefillRow, TextInput, Why, reason};
 pub use invariants::InvariantBroken;
 pub use output::{CommittedChunk, RefusalCause, SchedOutput, SchedUsage};
-pub use placement::place;
+pub use placement::{Forecast, place};
 pub use profile::{CostTable, Profile};
 pub use record::Record;
 pub use split::{SplitCandidate, choose_split};
@@ -74,7 +77,11 @@ pub struct Sched {
     profile: Profile,
     /// The latest tick handed in. Time never goes backwards.
     now: Tick,
-    contexts: BTreeMap<ContextId, Context>,
+    contexts: Contexts,
+    /// What follows from the contexts, brought up to date by [`Sched::reindex`].
+    index: Index,
+    /// Contexts indexed anew and not marked since.
+    unmarked: Vec<ContextId>,
     encodes: BTreeMap<EncodeKey, Encode>,
     prefixes: BTreeMap<EncodeKey, Prefix>,
     /// Launches whose fence has not passed.
@@ -100,7 +107,9 @@ impl Sched {
         profile.validate()?;
         Ok(Self {
             now: Tick::ZERO,
-            contexts: BTreeMap::new(),
+            contexts: Contexts::default(),
+            index: Index::default(),
+            unmarked: Vec::new(),
             encodes: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             flights: BTreeMap::new(),
@@ -143,7 +152,11 @@ impl Sched {
         if now > self.now {
             self.advance(now);
         }
-        let decision = self.decide()?;
+        let Some(decision) = self.decide() else {
+            // Looking for one may have stalled a context or made a chunk urgent.
+            self.reindex();
+            return None;
+        };
         self.records.push(self.now, &decision, self.config.records_max);
         self.refresh();
         Some(decision)
@@ -168,11 +181,6 @@ impl Sched {
 
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let view = self.view(self.now);
-        let ready =
-            self.contexts.values().filter(|context| !context.finished && view.head(context).is_some());
-        let waiting =
-            self.contexts.values().filter(|context| !context.finished && context.waiting().is_some());
         let counters = self.counters;
         Snapshot {
             engine: EngineStats {
@@ -181,7 +189,7 @@ impl Sched {
                 pages_used: self.pages.used(),
                 pages_total: self.pages.total(),
                 mailbox_depth: 0,
-                ready_chunks: ready.count() as u32,
+                ready_chunks: self.index.heads.len() as u32,
                 background: counters.background,
                 lm: counters.lm,
                 urgent: counters.urgent,
@@ -201,7 +209,7 @@ impl Sched {
             pages_reserved: self.pages.reserved(),
             rung: self.ladder.rung() as u32,
             prefill_first: self.prefill_first(),
-            prefills_waiting: waiting.count() as u32,
+            prefills_waiting: self.index.waiting.len() as u32,
         }
     }
 
@@ -223,38 +231,62 @@ impl Sched {
 
     /// Brings all that follows from the state up to date.
     fn refresh(&mut self) {
+        let Self { contexts, index, now, .. } = self;
+        index.due(*now).for_each(|id| contexts.touch(id));
+        self.reindex();
         self.expire();
+        self.reindex();
         self.measure_pace();
+        let Self { config, profile, contexts, index, pace, now, .. } = self;
+        let view = View { config, profile, pace: *pace, now: *now };
+        index.restless(&view).for_each(|id| contexts.touch(id));
+        self.reindex();
         self.mark_contexts();
+        self.reindex();
         self.follow_policy();
     }
 
-    fn measure_pace(&mut self) {
-        let view = self.view(self.now);
-        let mut pace = Pace::default();
-        for context in self.contexts.values() {
-            if let Some(segment) = context.active().filter(|_| view.wants_step(context)) {
-                pace.contexts += 1;
-                pace.positions = pace.positions.max(segment.positions_after(segment.launched));
-            }
+    /// Brings the index up to date with what has been touched.
+    fn reindex(&mut self) {
+        if self.contexts.is_untouched() {
+            return;
         }
-        pace.round = self.round_time(pace.contexts, pace.positions);
-        self.pace = pace;
+        let from = self.unmarked.len();
+        self.contexts.take_touched(&mut self.unmarked);
+        let Self { config, profile, contexts, index, unmarked, pace, now, .. } = self;
+        let view = View { config, profile, pace: *pace, now: *now };
+        for id in &unmarked[from..] {
+            index.put(*id, contexts.get(id).and_then(|context| Entry::of(context, &view)));
+        }
     }
 
-    /// Notes for each context whether its text is dry and its head chunk ready, waiting or promoted.
+    fn measure_pace(&mut self) {
+        let (contexts, positions) = (self.index.stepping.len() as u32, self.index.positions_max());
+        let round = self.round_time(contexts, positions);
+        self.pace = Pace { contexts, positions, round };
+    }
+
+    /// Notes for each context that has changed whether its text is dry and its head chunk ready, waiting
+    /// or promoted.
     fn mark_contexts(&mut self) {
-        let Self { config, profile, contexts, outputs, counters, pace, now, .. } = self;
+        let mut changed = std::mem::take(&mut self.unmarked);
+        changed.sort_unstable();
+        changed.dedup();
+        let Self { config, profile, contexts, index, outputs, counters, pace, now, .. } = self;
         let view = View { config, profile, pace: *pace, now: *now };
-        for context in contexts.values_mut().filter(|context| !context.finished) {
-            if let Some(output) = finish::mark_text(context, &view, counters) {
-                outputs.push_back(output);
-            }
+        for id in changed.drain(..) {
+            let Some(context) = contexts.mark(&id).filter(|context| !context.finished) else { continue };
             let ahead = context.active().is_some() && !profile.state_grows && view.is_ahead(context);
             counters.yields += u64::from(ahead && !context.yielding);
             context.yielding = ahead;
-            codec::mark_head(context, &view, counters);
+            codec::mark_head(context, index.head(id), &view, counters);
+            if let Some(output) = finish::mark_text(context, &view, counters) {
+                outputs.push_back(output);
+                // Since when its text is dry decides when it is idle.
+                contexts.touch(id);
+            }
         }
+        self.unmarked = changed;
     }
 
     fn view(&self, now: Tick) -> View<'_> {

@@ -20,21 +20,15 @@ impl Sched {
 
     /// Contexts that want a step; least lm slack first when they are more than one batch holds.
     pub(crate) fn decode_batch(&self) -> (Vec<ContextId>, &'static str) {
-        let view = self.view(self.now);
-        let wanting = self.contexts.values().filter(|context| view.wants_step(context));
         let most = self.profile.decode_contexts_max() as usize;
-        if self.pace.contexts as usize <= most {
-            return (wanting.map(|context| context.id).collect(), reason::DECODE_ALL);
+        if self.index.stepping.len() <= most {
+            return (self.index.stepping.iter().copied().collect(), reason::DECODE_ALL);
         }
-        let mut by_slack: Vec<(Span, ContextId)> =
-            wanting.map(|context| (view.lm_slack(context).unwrap_or(Span::MAX), context.id)).collect();
-        by_slack.sort_unstable();
-        by_slack.truncate(most);
-        (by_slack.into_iter().map(|(_, id)| id).collect(), reason::DECODE_LEAST_SLACK)
+        (self.index.by_slack(&self.view(self.now), most), reason::DECODE_LEAST_SLACK)
     }
 
     pub(crate) fn why(&self, reason: &'static str, expected: Span) -> Why {
-        Why { reason, counterfactual: self.round_robin(self.now), expected }
+        Why { reason, counterfactual: self.round_robin(), expected }
     }
 
     fn decode(&mut self, contexts: &[ContextId], reason: &'static str) -> Option<Decision> {

@@ -5,7 +5,7 @@
 //! comes back once at least half of the running contexts have slack again. Either condition must
 //! hold for `policy_hold`.
 
-use contract::{Span, Tick};
+use contract::Tick;
 
 use crate::{PrefillPolicy, Sched};
 
@@ -30,14 +30,14 @@ impl Sched {
             return;
         }
         let view = self.view(self.now);
-        let (mut running, mut short) = (0_u32, 0_u32);
-        for context in self.contexts.values().filter(|context| view.wants_step(context)) {
-            running += 1;
-            let slack = view.lm_slack(context).unwrap_or(Span::MAX);
-            short += u32::from(slack < self.config.urgent_margin);
-        }
-        let change =
-            if self.policy.prefill_first { short * 2 <= running } else { running > 0 && short == running };
+        let running = self.index.stepping.len();
+        let margin = self.config.urgent_margin;
+        let change = if self.policy.prefill_first {
+            // No more than half are short.
+            self.index.short_of(&view, margin, running / 2 + 1) * 2 <= running
+        } else {
+            running > 0 && !self.index.any_with_slack(&view, margin)
+        };
         if !change {
             self.policy.since = None;
             return;

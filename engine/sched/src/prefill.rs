@@ -102,9 +102,7 @@ impl Sched {
     }
 
     fn least_lm_slack(&self) -> Span {
-        let view = self.view(self.now);
-        let running = self.contexts.values().filter(|context| view.wants_step(context));
-        running.filter_map(|context| view.lm_slack(context)).min().unwrap_or(Span::MAX)
+        self.index.least_slack(&self.view(self.now))
     }
 
     /// Due segments in deadline order that fit the free slots and pages, up to one pack.
@@ -120,7 +118,8 @@ impl Sched {
 
     fn all_due(&self, lm_idle: bool) -> Vec<DuePrefill> {
         let view = self.view(self.now);
-        let waiting = self.contexts.values().filter(|context| !context.finished && context.encode.is_none());
+        let waiting = self.index.waiting.iter().filter_map(|id| self.contexts.get(id));
+        let waiting = waiting.filter(|context| context.encode.is_none());
         let mut due: Vec<DuePrefill> = waiting
             .filter_map(|context| {
                 let segment = context.waiting()?;

@@ -1,6 +1,7 @@
 //! Every decision is recorded with its reason and with what plain round robin would have done.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound;
 
 use contract::{ContextId, Lane, LaunchId, Stage, Tick};
 
@@ -52,48 +53,21 @@ impl Sched {
 
     /// What plain round robin would launch now: a waiting prefill or encode, else every ready chunk,
     /// else one step of every running context, each taken in a circle and cut to the largest bucket.
-    pub(crate) fn round_robin(&self, now: Tick) -> Counterfactual {
-        let view = self.view(now);
-        let mut prefill = Pick::default();
-        let mut codec = Pick::default();
-        let mut decode = Pick::default();
-        for context in self.contexts.values().filter(|context| !context.finished) {
-            let after = context.id > self.records.after;
-            if context.encode.is_some() || context.waiting().is_some() {
-                prefill.add(context.id, after);
-            }
-            if view.may_dispatch(context) && view.head(context).is_some() {
-                codec.add(context.id, after);
-            }
-            if view.wants_step(context) {
-                decode.add(context.id, after);
-            }
-        }
-        let (stage, pick, max) = if prefill.count > 0 {
+    pub(crate) fn round_robin(&self) -> Counterfactual {
+        let pick = |kind: &BTreeSet<ContextId>| {
+            let next = (Bound::Excluded(self.records.after), Bound::Unbounded);
+            let head = kind.range(next).next().or(kind.first()).copied();
+            (kind.len() as u32, head)
+        };
+        let [prefill, codec, decode] =
+            [&self.index.prefilling, &self.index.ready, &self.index.stepping].map(pick);
+        let (stage, (count, head), max) = if prefill.0 > 0 {
             (Stage::Prefill, prefill, 1)
-        } else if codec.count > 0 {
+        } else if codec.0 > 0 {
             (Stage::Codec, codec, self.profile.codec_rows_max())
         } else {
             (Stage::Decode, decode, self.profile.decode_contexts_max())
         };
-        Counterfactual { stage, rows: pick.count.min(max), head: pick.after.or(pick.any) }
-    }
-}
-
-/// Contexts of one kind, walked in id order.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pick {
-    count: u32,
-    any: Option<ContextId>,
-    after: Option<ContextId>,
-}
-
-impl Pick {
-    fn add(&mut self, id: ContextId, after: bool) {
-        self.count += 1;
-        self.any = self.any.or(Some(id));
-        if after {
-            self.after = self.after.or(Some(id));
-        }
+        Counterfactual { stage, rows: count.min(max), head }
     }
 }

@@ -25,8 +25,26 @@ pub(crate) struct View<'a> {
     pub(crate) now: Tick,
 }
 
+/// What lm slack follows from beside a deadline, the pace and costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SlackKey {
+    /// Steps until the chunk has its frames.
+    missing: u32,
+    lane: Lane,
+    length: u32,
+}
+
+/// What the time to cut a chunk short follows from beside a deadline, the pace and costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CutKey {
+    /// No frame will come for now.
+    stuck: bool,
+    usable: u32,
+    missing: u32,
+}
+
 /// The next chunk of a context.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) context: ContextId,
     pub(crate) slot: SlotId,
@@ -41,6 +59,8 @@ pub(crate) struct Head {
     /// Deadline of the chunk after it; [`Tick::NEVER`] when none will come.
     pub(crate) next_deadline: Tick,
     pub(crate) urgent: bool,
+    /// Cut short of what the ladder asks for.
+    pub(crate) cut: bool,
     /// Urgent because a background batch would invert, not because of its own slack.
     pub(crate) forced: bool,
 }
@@ -121,9 +141,9 @@ impl View<'_> {
         segment.launched < context.frame_cap(segment).0 && segment.text_at(segment.launched).is_some()
     }
 
-    /// Deadline minus now minus the time to generate the chunk's missing frames minus its codec time,
-    /// for the first chunk that misses frames. `None` when the lm lane has nothing to do for it.
-    pub(crate) fn lm_slack(&self, context: &Context) -> Option<Span> {
+    /// What lm slack follows from for the first chunk that misses frames, and its deadline. `None` when
+    /// the lm lane has nothing to do for the context.
+    pub(crate) fn slack_key(&self, context: &Context) -> Option<(SlackKey, Tick)> {
         let segment = context.active()?;
         let (cap, _) = context.frame_cap(segment);
         let base = context.base_of(segment.index);
@@ -133,17 +153,11 @@ impl View<'_> {
             let length = self.ladder_length(context.rung, nth);
             let end = start.saturating_add(length);
             if end > segment.launched || length == 0 {
-                let missing = i64::from(end.min(cap).saturating_sub(segment.launched))
-                    + i64::from(self.profile.look_ahead);
+                let missing = end.min(cap).saturating_sub(segment.launched);
+                let missing = missing.saturating_add(self.profile.look_ahead);
                 let deadline = self.deadline_at(context, base + u64::from(start));
                 let lane = if base + u64::from(start) == 0 { Lane::Urgent } else { Lane::Background };
-                let codec = self.codec_cost(lane, 1, length);
-                let slack = deadline.since(self.now);
-                return Some(if slack == Span::MAX {
-                    slack
-                } else {
-                    slack - self.pace.round.times(missing) - codec
-                });
+                return Some((SlackKey { missing, lane, length }, deadline));
             }
             // Past the ladder all chunks are alike: jump to the one that misses frames.
             let steady = nth as usize + context.rung >= self.profile.codec_lengths.len();
@@ -151,6 +165,16 @@ impl View<'_> {
             start += skip * length;
             nth = nth.saturating_add(skip);
         }
+    }
+
+    /// Deadline minus now minus the time to generate the chunk's missing frames minus its codec time.
+    pub(crate) fn slack_at(&self, key: SlackKey, deadline: Tick) -> Span {
+        let slack = deadline.since(self.now);
+        if slack == Span::MAX {
+            return slack;
+        }
+        let codec = self.codec_cost(key.lane, 1, key.length);
+        slack - self.pace.round.times(i64::from(key.missing)) - codec
     }
 
     /// The context's next chunk if all its frames exist, whether or not it may be dispatched now.
@@ -165,7 +189,7 @@ impl View<'_> {
                 let usable = waiting.saturating_sub(self.profile.look_ahead);
                 if usable >= wanted {
                     wanted
-                } else if self.cut_due(context, segment, usable) {
+                } else if self.cut_due(context, segment) {
                     usable
                 } else {
                     return None;
@@ -199,6 +223,7 @@ impl View<'_> {
             deadline,
             next_deadline,
             urgent: by_slack || forced,
+            cut: segment.total.is_none() && frames < wanted,
             forced,
         })
     }
@@ -234,33 +259,57 @@ impl View<'_> {
         }
     }
 
-    /// When the next chunk would be cut short at `usable` frames, if nothing else comes; `None` when
-    /// it would not.
-    pub(crate) fn cut_at(&self, context: &Context, segment: &Segment, usable: u32) -> Option<Tick> {
-        if usable == 0 {
-            return None;
-        }
-        let deadline = self.deadline_at(context, context.dispatched);
-        if deadline == Tick::NEVER {
-            return None;
-        }
-        let just_after = Span::from_micros(1);
-        let codec = self.codec_cost(Lane::Urgent, 1, usable);
-        let stuck = context.page_stalled || !self.step_is_known(context, segment);
-        if stuck {
-            // Nothing more will be made for now: hand out what there is before the listener runs dry.
-            return (segment.lm_in_flight == 0)
-                .then(|| deadline - codec - self.config.urgent_margin + just_after);
-        }
-        // The missing frames would come too late: a shorter chunk in time is better than a late one.
-        let wanted = self.ladder_length(context.rung, context.chunks);
-        let shortest = self.profile.codec_lengths.first().copied().unwrap_or(1);
-        let missing = i64::from(wanted.saturating_sub(usable));
-        (usable >= shortest).then(|| deadline - self.pace.round.times(missing) - codec + just_after)
+    /// When a head that is not urgent turns so by its slack alone.
+    pub(crate) fn turns_urgent(&self, context: &Context, head: &Head) -> Tick {
+        just_below(head.deadline - self.urgent_margin(context))
     }
 
-    fn cut_due(&self, context: &Context, segment: &Segment, usable: u32) -> bool {
-        self.cut_at(context, segment, usable).is_some_and(|at| at <= self.now)
+    /// What the time at which the next chunk would be cut short follows from, and its deadline; `None`
+    /// when it would not be.
+    pub(crate) fn cut_key(&self, context: &Context, segment: &Segment) -> Option<(CutKey, Tick)> {
+        let usable = segment.waiting_frames().saturating_sub(self.profile.look_ahead);
+        let deadline = self.deadline_at(context, context.dispatched);
+        if usable == 0 || deadline == Tick::NEVER || context.slot.is_none() {
+            return None;
+        }
+        let stuck = context.page_stalled || !self.step_is_known(context, segment);
+        let wanted = self.ladder_length(context.rung, context.chunks);
+        let shortest = self.profile.codec_lengths.first().copied().unwrap_or(1);
+        let cuttable = if stuck { segment.lm_in_flight == 0 } else { usable >= shortest };
+        let missing = if stuck { 0 } else { wanted.saturating_sub(usable) };
+        cuttable.then_some((CutKey { stuck, usable, missing }, deadline))
+    }
+
+    /// When the next chunk is cut short, if nothing else comes.
+    pub(crate) fn cut_tick(&self, key: CutKey, deadline: Tick) -> Tick {
+        let codec = self.codec_cost(Lane::Urgent, 1, key.usable);
+        let early = if key.stuck {
+            // Nothing more will be made for now: hand out what there is before the listener runs dry.
+            self.config.urgent_margin
+        } else {
+            // The missing frames would come too late: a shorter chunk in time is better than a late one.
+            self.pace.round.times(i64::from(key.missing))
+        };
+        just_below(deadline - codec - early)
+    }
+
+    fn cut_due(&self, context: &Context, segment: &Segment) -> bool {
+        let key = self.cut_key(context, segment);
+        key.is_some_and(|(key, deadline)| self.cut_tick(key, deadline) <= self.now)
+    }
+
+    /// When a context that waits for text has waited long enough.
+    pub(crate) fn idle_at(&self, context: &Context) -> Option<Tick> {
+        let dry = context.segments.back().and_then(|segment| segment.dry_since).unwrap_or(Tick::ZERO);
+        context.is_waiting_for_text().then(|| context.last_activity.max(dry) + self.config.idle_limit)
+    }
+
+    /// A context that was let in but has not begun is turned away after the limit.
+    pub(crate) fn wait_ends_at(&self, context: &Context) -> Option<Tick> {
+        if context.finished || context.admitted || context.encode.is_some() {
+            return None;
+        }
+        context.waiting().map(|segment| segment.ready_at + self.config.first_audio_limit)
     }
 }
 
@@ -268,4 +317,9 @@ impl View<'_> {
 pub(crate) fn codec_segment(context: &Context) -> Option<&Segment> {
     let open = |segment: &&Segment| segment.total.is_none_or(|total| segment.dispatched < total);
     context.segments.iter().find(open).filter(|segment| segment.launched > 0)
+}
+
+/// The first tick at which what is strictly below a bound at `at` holds.
+pub(crate) fn just_below(at: Tick) -> Tick {
+    at + Span::from_micros(1)
 }

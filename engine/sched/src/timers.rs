@@ -1,9 +1,9 @@
 //! When the scheduler wants to be woken, and what falls due by the passing of time alone.
 
-use contract::{ContextId, FinishReason, Playback, Span, Tick};
+use contract::{FinishReason, Playback, Tick};
 
 use crate::context::Context;
-use crate::slack::{View, codec_segment};
+use crate::slack::{View, just_below};
 use crate::{RefusalCause, Sched};
 
 /// What falls due first.
@@ -74,27 +74,37 @@ impl Sched {
     pub fn poll_timeout(&self) -> (Tick, WakeReason) {
         let view = self.view(self.now);
         let mut earliest = Earliest { after: self.now, at: Tick::NEVER, reason: WakeReason::Nothing };
-        for context in self.contexts.values().filter(|context| !context.finished) {
-            self.context_timers(&view, context, &mut earliest);
+        for (agenda, reason) in [
+            (&self.index.idles, WakeReason::IdleLimit),
+            (&self.index.waits, WakeReason::WaitLimit),
+            (&self.index.leads, WakeReason::LeadRunsDown),
+            (&self.index.turns, WakeReason::ChunkTurnsUrgent),
+        ] {
+            if let Some((at, _)) = agenda.first() {
+                earliest.offer(*at, reason);
+            }
+        }
+        if let Some(at) = self.index.next_cut(&view) {
+            earliest.offer(at, WakeReason::ChunkCut);
+        }
+        for context in self.index.waiting.iter().filter_map(|id| self.contexts.get(id)) {
+            if let Some(at) = self.continuation_due(&view, context) {
+                earliest.offer(at, WakeReason::ContinuationDue);
+            }
         }
         if let Some(since) = self.deferring_since {
             earliest.offer(since + self.config.deferral_cap, WakeReason::DeferralCap);
         }
-        let heads = self.ready_heads(false);
-        earliest.offer(self.background_deadline(&heads), WakeReason::BackgroundDeadline);
+        earliest.offer(self.next_background_deadline(), WakeReason::BackgroundDeadline);
         (earliest.at, earliest.reason)
     }
 
     /// Ends what has waited too long.
     pub(crate) fn expire(&mut self) {
         let now = self.now;
-        let due = |context: &&Context| {
-            self.idle_at(context).is_some_and(|at| at <= now)
-                || self.wait_ends_at(context).is_some_and(|at| at <= now)
-        };
-        let due: Vec<ContextId> = self.contexts.values().filter(due).map(|context| context.id).collect();
-        for id in due {
-            let waited = self.contexts.get(&id).and_then(|context| self.wait_ends_at(context));
+        for id in self.index.expired(now) {
+            let view = self.view(now);
+            let waited = self.contexts.get(&id).and_then(|context| view.wait_ends_at(context));
             if waited.is_some_and(|at| at <= now) {
                 let retry_after = self.retry_hint();
                 self.refuse(id, RefusalCause::Waited, retry_after);
@@ -104,51 +114,12 @@ impl Sched {
         }
     }
 
-    fn idle_at(&self, context: &Context) -> Option<Tick> {
-        let dry = context.segments.back().and_then(|segment| segment.dry_since).unwrap_or(Tick::ZERO);
-        context.is_waiting_for_text().then(|| context.last_activity.max(dry) + self.config.idle_limit)
-    }
-
-    /// A context that was let in but has not begun is turned away after the limit.
-    fn wait_ends_at(&self, context: &Context) -> Option<Tick> {
-        if context.finished || context.admitted || context.encode.is_some() {
-            return None;
-        }
-        context.waiting().map(|segment| segment.ready_at + self.config.first_audio_limit)
-    }
-
-    fn context_timers(&self, view: &View<'_>, context: &Context, earliest: &mut Earliest) {
-        if let Some(at) = self.idle_at(context) {
-            earliest.offer(at, WakeReason::IdleLimit);
-        }
-        if let Some(at) = self.wait_ends_at(context) {
-            earliest.offer(at, WakeReason::WaitLimit);
-        }
-        if let Some(at) = view.ahead_until(context) {
-            earliest.offer(at, WakeReason::LeadRunsDown);
-        }
-        match view.head(context) {
-            Some(head) if !head.urgent => {
-                let margin = view.urgent_margin(context);
-                earliest.offer(just_below(head.deadline - margin), WakeReason::ChunkTurnsUrgent);
-            }
-            Some(_) => {}
-            None => {
-                if let Some(segment) = codec_segment(context).filter(|segment| segment.total.is_none()) {
-                    let usable = segment.waiting_frames().saturating_sub(self.profile.look_ahead);
-                    if let Some(at) = view.cut_at(context, segment, usable) {
-                        earliest.offer(at, WakeReason::ChunkCut);
-                    }
-                }
-            }
-        }
-        if let (Some(segment), Playback::Playing { zero }, true) =
-            (context.waiting(), context.playback, context.admitted)
-        {
-            let lead = self.continuation_lead(context, segment);
-            let at = zero + view.frames(context.committed) - lead;
-            earliest.offer(just_below(at), WakeReason::ContinuationDue);
-        }
+    /// When a further segment's prefill falls due as its listener plays.
+    fn continuation_due(&self, view: &View<'_>, context: &Context) -> Option<Tick> {
+        let Playback::Playing { zero } = context.playback else { return None };
+        let segment = context.waiting().filter(|_| context.admitted)?;
+        let lead = self.continuation_lead(context, segment);
+        Some(just_below(zero + view.frames(context.committed) - lead))
     }
 }
 
@@ -159,9 +130,4 @@ impl Earliest {
             self.reason = reason;
         }
     }
-}
-
-/// The first tick at which what is strictly below a bound at `at` holds.
-fn just_below(at: Tick) -> Tick {
-    at + Span::from_micros(1)
 }

@@ -370,6 +370,7 @@ impl Core {
             self.launches.pop_front();
         }
         self.launches.push_back(LaunchSpan {
+            device: contract::DeviceId(0),
             launch: LaunchId(self.next_launch),
             lane,
             stage: Stage::Codec,

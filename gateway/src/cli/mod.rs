@@ -88,8 +88,8 @@ struct EngineFlags {
     /// Folder of the checkpoint [default: the embedded model]
     #[arg(long, value_name = "DIR")]
     model: Option<String>,
-    /// Processor the model runs on [default: auto]
-    #[arg(long, value_name = "auto|cpu|cpu:0,1|cuda:0")]
+    /// Processors, each with an engine of its own [default: auto]
+    #[arg(long, value_name = "auto|cpu|cpu:0,1|cuda:0,cuda:1")]
     device: Option<String>,
     /// Published shapes with weights drawn from a seed, for measuring
     #[arg(long, value_name = "qwen3-tts-1.7b|qwen3-tts-0.6b")]
@@ -97,7 +97,7 @@ struct EngineFlags {
     /// Which engine speaks: native, or scripted:FILE for a tone generator that obeys a script
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
-    /// Contexts that run at once [default: 32]
+    /// Contexts that run at once on each device [default: 32]
     #[arg(long, value_name = "N")]
     max_contexts: Option<u32>,
 }

@@ -44,6 +44,10 @@ pub(super) fn run(flags: &ProfileFlags, embedded: Option<Embedded>) -> Result<()
         let what = "a scripted engine has no stages to measure; leave --engine out";
         return Err(CommandError::Usage(what.to_owned()));
     }
+    if crate::native::devices(&config.engine).map_err(CommandError::Failed)?.len() > 1 {
+        let what = "a profile is of one device; name one with --device".to_owned();
+        return Err(CommandError::Usage(what));
+    }
     let clock = Clock::start();
     let options = crate::native::options(&config.engine, embedded, clock).map_err(CommandError::Failed)?;
     eprintln!("measuring every stage; other work on this machine spoils the figures");

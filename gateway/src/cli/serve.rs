@@ -58,7 +58,7 @@ fn reload_on_hangup(reloader: Reloader, flags: ServeFlags) -> Result<(), ServeEr
 }
 
 /// Resolves at the first SIGTERM or SIGINT. A second one ends the process at once.
-fn stop_signal() -> Result<impl Future<Output = ()> + Send, ServeError> {
+pub(super) fn stop_signal() -> std::io::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (sender, receiver) = tokio::sync::oneshot::channel();

@@ -74,8 +74,16 @@ pub(super) fn run(flags: &SpeakFlags, embedded: Option<Embedded>) -> Result<(), 
     let engine = crate::engine::open(&config.engine, None, embedded, clock).map_err(CommandError::Failed)?;
     let app = App::new(config, clock).map_err(|error| failed(&"cannot start", &error))?;
     runtime.block_on(async {
-        ready(&*engine).await?;
-        speak(flags, format, &ask, clip, &app, &engine).await
+        let stop = super::serve::stop_signal().map_err(|error| failed(&"cannot hear signals", &error))?;
+        let spoken = async {
+            ready(&*engine).await?;
+            speak(flags, format, &ask, clip, &app, &engine).await
+        };
+        // What was written so far goes with the future that wrote it.
+        tokio::select! {
+            spoken = spoken => spoken,
+            () = stop => Err(CommandError::Failed("stopped by a signal; nothing was kept".to_owned())),
+        }
     })
 }
 

@@ -136,9 +136,9 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "engine.device",
-        Kind::Text("auto, cpu, cpu:0,1 for chosen cores, or cuda:0"),
+        Kind::Text("auto, or a list of cpu, cpu:0,1 for chosen cores, and cuda:0"),
         "auto",
-        "Processor the model runs on",
+        "Processors, each with an engine of its own; CPU engines without cores share out those left",
     ),
     key(
         "engine.precision",
@@ -158,7 +158,7 @@ pub const KEYS: &[Key] = &[
         "",
         "Published shapes with weights drawn from a seed, for measuring",
     ),
-    key("engine.contexts_max", count(1, 4_096, "contexts"), "32", "Contexts that run at once in the engine"),
+    key("engine.contexts_max", count(1, 4_096, "contexts"), "32", "Contexts that run at once on each device"),
     key(
         "engine.first_audio_limit_ms",
         count(50, 60_000, "ms"),

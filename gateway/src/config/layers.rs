@@ -121,13 +121,25 @@ impl Resolved {
         };
         let (model, random) = (self.text("engine.model"), self.text("engine.random_weights"));
         let (device, precision) = (self.text("engine.device"), self.text("engine.precision"));
-        crate::native::read_device(device).map_err(|what| self.unfit("engine.device", what))?;
         crate::native::read_precision(precision).map_err(|what| self.unfit("engine.precision", what))?;
-        let seed = Some(self.text("engine.seed")).filter(|seed| !seed.is_empty());
-        let seed = seed.map(str::parse).transpose().map_err(|_| self.refuse("engine.seed"))?;
         let filter = self.text("log.filter");
         crate::logs::filter(filter).map_err(|what| self.unfit("log.filter", what))?;
         let path = |name| Some(self.text(name)).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let seed = Some(self.text("engine.seed")).filter(|seed| !seed.is_empty());
+        let seed = seed.map(str::parse).transpose().map_err(|_| self.refuse("engine.seed"))?;
+        let engine = EngineConfig {
+            kind,
+            model: (!model.is_empty()).then(|| PathBuf::from(model)),
+            device: device.to_owned(),
+            precision: precision.to_owned(),
+            background_sms: self.count("engine.background_sms") as u32,
+            random_weights: (!random.is_empty()).then(|| random.to_owned()),
+            contexts_max: self.count("engine.contexts_max") as u32,
+            first_audio_limit: self.millis("engine.first_audio_limit_ms"),
+            seed,
+            bench: self.bool("engine.bench"),
+        };
+        crate::native::devices(&engine).map_err(|what| self.unfit("engine.device", what))?;
         Ok(Config {
             server: ServerConfig {
                 listen: self.address("server.listen")?,
@@ -146,18 +158,7 @@ impl Resolved {
                 drain_grace: self.millis("server.drain_grace_ms"),
                 threads: self.count("server.threads") as usize,
             },
-            engine: EngineConfig {
-                kind,
-                model: (!model.is_empty()).then(|| PathBuf::from(model)),
-                device: device.to_owned(),
-                precision: precision.to_owned(),
-                background_sms: self.count("engine.background_sms") as u32,
-                random_weights: (!random.is_empty()).then(|| random.to_owned()),
-                contexts_max: self.count("engine.contexts_max") as u32,
-                first_audio_limit: self.millis("engine.first_audio_limit_ms"),
-                seed,
-                bench: self.bool("engine.bench"),
-            },
+            engine,
             auth: self.auth(),
             stream: StreamConfig {
                 contexts_max: self.count("stream.contexts_max") as u32,

@@ -11,8 +11,9 @@ use crate::error::ApiError;
 #[folder = "../web/"]
 struct Web;
 
-/// Cross-origin isolation gives the page SharedArrayBuffer; the policy lets it load nothing from
-/// elsewhere and compile wasm for the Opus fallback.
+/// Cross-origin isolation keeps other sites' windows and files out of the page's process (it works without:
+/// samples travel to the audio thread by messages); the policy lets it load nothing from elsewhere and
+/// compile wasm for the Opus fallback.
 const HEADERS: [(&str, &str); 7] = [
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-embedder-policy", "require-corp"),

@@ -92,6 +92,8 @@ fn check_refuses_what_serve_refuses_and_with_the_same_words() {
         ("[server]\nadmin = \"192.0.2.1:0\"\n", "server.admin"),
         ("[engine]\ndevice = \"tpu:0\"\n", "engine.device"),
         ("[engine]\ndevice = \"cpu:one\"\n", "engine.device"),
+        ("[engine]\ndevice = \"cuda:0,cuda:0\"\n", "cuda:0 is named twice"),
+        ("[engine]\ndevice = \"cpu:0,cpu:0\"\n", "core 0 is named twice"),
         ("[engine]\nseed = \"x\"\n", "engine.seed"),
         ("[log]\nfilter = \"gateway=loud\"\n", "log.filter"),
     ] {
@@ -124,6 +126,32 @@ fn a_speak_that_fails_leaves_no_file_and_spares_an_older_one() {
     }
     let spoken = voxlane(&["speak", "Whole.", "--engine", "scripted", "--out", path]);
     assert_eq!((spoken.status.code(), listed()), (Some(0), 1), "{}", stderr(&spoken));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn a_speak_that_is_stopped_by_a_signal_leaves_no_file() {
+    let folder = temporary("stopped");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("out.wav");
+    let text = "This goes on for long enough to be stopped. ".repeat(200);
+    for signal in ["-TERM", "-INT"] {
+        let arguments = ["speak", &text, "--engine", "scripted", "--out", file.to_str().expect("UTF-8")];
+        let mut child = Command::new(env!("CARGO_BIN_EXE_voxlane"))
+            .args(arguments)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let part = folder.join(format!(".out.wav.{}.part", child.id()));
+        while !part.exists() {
+            assert_eq!(child.try_wait().expect("waitable"), None, "it ended before it was stopped");
+            std::thread::yield_now();
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
+        assert_eq!(child.wait().expect("ends").code(), Some(1), "{signal}");
+        assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 0, "{signal}");
+    }
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 

@@ -5,6 +5,7 @@ import base64
 import subprocess
 
 import aiohttp
+import numpy as np
 import pytest
 from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
@@ -120,6 +121,16 @@ def test_a_sentence_through_the_plugin_is_the_sentence_of_the_speech_endpoint(se
     pcm, words = run(server, lambda tts: speak(tts, TEXT))
     assert snr_db(speech(server, TEXT, "june"), pcm) >= 40
     check_words([(str(word), word.start_time) for word in words], TEXT, len(pcm) / 2 / RATE)
+
+
+def test_the_plugin_decodes_opus(server):
+    pcm, _ = run(server, lambda tts: speak(tts, TEXT), encoding="opus_48000_32")
+    decoded = np.frombuffer(pcm, "<i2").astype(float)
+    expected = np.frombuffer(speech(server, TEXT, "june", sample_rate=48_000), "<i2").astype(float)
+    # Its decoder begins with the second packet.
+    expected = expected[48_000 // 50 :]
+    assert len(decoded) == len(expected)
+    assert np.corrcoef(decoded, expected)[0, 1] > 0.9, "lossy, but the same wave at the same place"
 
 
 def test_the_plugin_without_streaming_hears_the_same(server):

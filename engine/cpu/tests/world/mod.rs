@@ -267,7 +267,9 @@ pub fn close(output: &HostTensor, expected: &[f64], tolerance: f64, name: &str) 
     if is_bf16() {
         let square = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
         let error = square(&mut values.iter().zip(expected).map(|(a, b)| a - b));
-        let scale = square(&mut expected.iter().copied()).max(1e-3);
+        // Inputs and weights are such that results are about one: a few that cancel are measured against that.
+        let usual = 0.3 * (expected.len() as f64).sqrt();
+        let scale = square(&mut expected.iter().copied()).max(usual);
         assert!(error / scale < 3e-2, "{name}: relative error {}", error / scale);
         return;
     }

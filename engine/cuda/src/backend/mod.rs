@@ -130,8 +130,7 @@ impl CudaBackend {
     /// [`DeviceError::BadSetting`] without a driver, a device, NVRTC or such a split.
     pub fn open(options: CudaOptions) -> Result<Self, DeviceError> {
         let mut driver = Driver::open(options.ordinal, options.background_sms)?;
-        let (major, minor) = driver.capability;
-        let architecture = format!("sm_{major}{minor}");
+        let architecture = compile::architecture(driver.capability);
         let images = compile::compile_all(&architecture, options.kernel_cache.as_deref())?;
         // A kept file that has been damaged must not keep the engine from starting.
         let kernels = match Kernels::load(&driver, &images) {
@@ -278,6 +277,7 @@ impl Backend for CudaBackend {
             precision,
             sms: self.driver.partition_sms(key.partition),
             shared_max: shared_max(self.driver.capability) as usize,
+            hopper: compile::is_hopper(self.driver.capability),
         };
         let mut variants = Vec::new();
         for shape in shapes(key, program) {
@@ -434,6 +434,10 @@ impl Backend for CudaBackend {
                 HostTensor::I32(values)
             }
         })
+    }
+
+    fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
 
     fn costs_by_bucket(&self) -> bool {

@@ -54,6 +54,15 @@ pub(crate) struct Events {
     pub(crate) after: sys::CUevent,
 }
 
+/// Blocks of a launch, threads and bytes of shared memory of a block, and blocks along z that share a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: u32,
+    pub(crate) shared: u32,
+    pub(crate) cluster: u32,
+}
+
 /// Page-locked host memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pinned {
@@ -388,26 +397,36 @@ impl Driver {
         &self,
         stream: Stream,
         kernel: sys::CUkernel,
-        grid: [u32; 3],
-        block: u32,
-        shared: u32,
+        geometry: Geometry,
         arguments: &mut [*mut c_void],
     ) -> Result<(), DeviceError> {
-        let [x, y, z] = grid;
-        let mut attribute = MaybeUninit::<sys::CUlaunchAttribute>::zeroed();
-        // SAFETY: the attribute is written whole before it is used; else the caller's word. A kernel handle may
+        let Geometry { grid: [x, y, z], block, shared, cluster } = geometry;
+        // SAFETY: attributes are written whole before they are used; else the caller's word. A kernel handle may
         // stand for a function.
         let launched = unsafe {
-            let early = attribute.as_mut_ptr();
-            (*early).id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-            (*early).value.programmaticStreamSerializationAllowed = 1;
+            let mut attributes: [sys::CUlaunchAttribute; 2] = MaybeUninit::zeroed().assume_init();
+            let mut count = 0;
+            if self.capability.0 >= EARLY_SINCE {
+                let early = &mut attributes[count];
+                early.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+                early.value.programmaticStreamSerializationAllowed = 1;
+                count += 1;
+            }
+            if cluster > 1 {
+                let together = &mut attributes[count];
+                together.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+                together.value.clusterDim.x = 1;
+                together.value.clusterDim.y = 1;
+                together.value.clusterDim.z = cluster;
+                count += 1;
+            }
             let mut config: sys::CUlaunchConfig = MaybeUninit::zeroed().assume_init();
             (config.gridDimX, config.gridDimY, config.gridDimZ) = (x, y, z);
             (config.blockDimX, config.blockDimY, config.blockDimZ) = (block, 1, 1);
             config.sharedMemBytes = shared;
             config.hStream = stream.raw;
-            config.attrs = early;
-            config.numAttrs = u32::from(self.capability.0 >= EARLY_SINCE);
+            config.attrs = attributes.as_mut_ptr();
+            config.numAttrs = count as u32;
             sys::cuLaunchKernelEx(
                 &raw const config,
                 kernel.cast(),

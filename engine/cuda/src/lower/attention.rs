@@ -93,6 +93,9 @@ const fn parts(dim: usize) -> usize {
 
 /// Keys of a frame that one warp holds, a lane to a key.
 const SHORT_KEYS_MAX: usize = 32;
+/// Columns of a head of the kernels in `pair.cu`, and keys of one page they read together.
+const PAIR_DIM: usize = 128;
+const PAIR_KEYS: usize = 16;
 /// A window no position reaches.
 const NO_WINDOW: usize = i32::MAX as usize;
 
@@ -222,7 +225,19 @@ impl Lowering<'_> {
         out: ValueId,
     ) {
         let &AttentionShape { heads: count, kv_heads, head_dim, .. } = heads.shape;
-        if fused && stored == Storage::F32 && keys.table.is_none() && keys.page_len <= SHORT_KEYS_MAX {
+        let short = stored == Storage::F32 && keys.table.is_none() && keys.page_len <= SHORT_KEYS_MAX;
+        let pairs = head_dim == PAIR_DIM && count == 2 * kv_heads && self.storage(out).is_bf16();
+        if fused && pairs && short {
+            let args = vec![heads.arg(), keys.arg(), int(rows), value(out)];
+            let blocks = (rows * kv_heads).div_ceil(THREADS as usize / 32);
+            return self.launch("attend_pair_frame", [blocks, 1, 1], THREADS, 0, args);
+        }
+        let pages = stored.is_bf16() && keys.table.is_some() && keys.page_len.is_multiple_of(PAIR_KEYS);
+        if fused && pairs && pages && window == NO_WINDOW {
+            let args = vec![heads.arg(), keys.arg(), value(out)];
+            return self.launch("attend_pair_pages", [kv_heads, rows, 1], THREADS, 0, args);
+        }
+        if fused && short {
             let kernel = format!("attend_short_{}_{}", self.storage(out).letter(), parts(head_dim));
             let args = vec![heads.arg(), keys.arg(), int(rows), value(out)];
             let blocks = (rows * count).div_ceil(THREADS as usize / 32);

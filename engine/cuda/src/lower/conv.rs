@@ -1,38 +1,27 @@
 //! Convolutions: rows with their history or padding are laid out, then the product strides over them.
 
 use device::program::{ConvShape, Op, Padding, Snake};
-use device::{StateId, ValueId};
+use device::{StateId, ValueId, WeightId};
 
 use super::dense::{Factor, Left, Product};
+use super::window::Windowed;
 use super::{Arg, Derived, Lowering, Place, Storage, at, field, int, int_field, long, maybe_vector, value};
 
-const THREADS: usize = 256;
-/// Channels there is a windowed kernel for: the widest stages of the published codecs.
-const WINDOWED: [usize; 2] = [96, 192];
-/// Rows of a block of a windowed convolution, and stages of its weights in flight.
-const WINDOW_ROWS: usize = 128;
-const WINDOW_STAGES: usize = 3;
-/// Channels of one stage of the weights.
-const WINDOW_SLICE: usize = 96;
-
-/// Shared memory of a windowed convolution: stages of weights, and the block's rows with the history before them.
-const fn window_bytes(channels: usize, history: usize) -> usize {
-    2 * channels * (WINDOW_STAGES * WINDOW_SLICE + WINDOW_ROWS + history)
-}
-
+pub(super) const THREADS: usize = 256;
 /// What a causal convolution is told of its contexts.
 #[derive(Clone, Copy)]
-struct Stream {
-    state: Option<StateId>,
-    slots: ValueId,
-    start: ValueId,
-    valid: ValueId,
-    frames: usize,
+pub(super) struct Stream {
+    pub(super) state: Option<StateId>,
+    pub(super) slots: ValueId,
+    pub(super) start: ValueId,
+    pub(super) valid: ValueId,
+    pub(super) frames: usize,
 }
 
 impl Lowering<'_> {
-    pub(super) fn convolution(&mut self, op: &Op) {
-        match *op {
+    /// Lowers the convolution at `index`; returns how many ops it took in.
+    pub(super) fn convolution(&mut self, index: usize) -> usize {
+        match self.program.ops[index] {
             Op::CausalConv {
                 input,
                 weight,
@@ -52,12 +41,14 @@ impl Lowering<'_> {
                 let work = self.factor();
                 let (steps, cin) = (self.steps_of(input), self.cols(input));
                 if let Some(snake) = snake
-                    && WINDOWED.contains(&cin)
-                    && self.cols(out) == cin
-                    && window_bytes(cin, history) <= self.target.shared_max
                     && self.storage(input).is_bf16()
+                    && let Some(window) = self.window_for(cin, self.cols(out), shape)
                 {
-                    return self.windowed(input, weight, bias, shape, snake, residual, stream, out);
+                    let first = Windowed { input, weight, bias, shape, snake, stream };
+                    let second = residual.is_none().then(|| self.second_half(index, &first, out)).flatten();
+                    let taken = 1 + usize::from(second.is_some());
+                    self.windowed(&window, &first, second.as_ref(), residual, out);
+                    return taken;
                 }
                 let carried = self.carry(input, history, snake.as_ref(), stream, work);
                 let left = Left {
@@ -69,6 +60,7 @@ impl Lowering<'_> {
                     tap_stride: shape.dilation * cin,
                     cin,
                     taps: shape.kernel,
+                    scale: None,
                 };
                 let factor = Factor {
                     weight: Derived::Conv { id: weight, bf16: work.is_bf16() },
@@ -107,6 +99,7 @@ impl Lowering<'_> {
                     tap_stride: cin,
                     cin,
                     taps,
+                    scale: None,
                 };
                 let factor = Factor {
                     weight: Derived::Transposed { id: weight, stride, bf16: work.is_bf16() },
@@ -148,6 +141,7 @@ impl Lowering<'_> {
                     tap_stride: shape.dilation * cin,
                     cin,
                     taps: shape.kernel,
+                    scale: None,
                 };
                 let factor = Factor {
                     weight: Derived::Conv { id: weight, bf16: false },
@@ -163,6 +157,7 @@ impl Lowering<'_> {
                     residual: None,
                     out: Storage::F32,
                     factor: work,
+                    norm: None,
                 });
             }
             Op::DepthwiseConv { input, weight, bias, ref shape, padding, out } => {
@@ -172,6 +167,7 @@ impl Lowering<'_> {
             }
             _ => unreachable!("only convolutions are lowered here"),
         }
+        1
     }
 
     fn convolve(
@@ -190,6 +186,7 @@ impl Lowering<'_> {
             residual,
             out,
             factor: work,
+            norm: None,
         });
     }
 
@@ -200,8 +197,8 @@ impl Lowering<'_> {
         span: usize,
         steps: usize,
         shape: &ConvShape,
-        weight: device::WeightId,
-        bias: Option<device::WeightId>,
+        weight: WeightId,
+        bias: Option<WeightId>,
         out: ValueId,
     ) {
         let n = self.count(out);
@@ -219,48 +216,6 @@ impl Lowering<'_> {
             long(n),
         ];
         self.each(format!("depthwise_{}", self.storage(out).letter()), n, args);
-    }
-
-    /// A convolution whose rows are laid out in shared memory; then the history is moved on.
-    #[expect(clippy::too_many_arguments, reason = "what one launch is made of")]
-    fn windowed(
-        &mut self,
-        input: ValueId,
-        weight: device::WeightId,
-        bias: Option<device::WeightId>,
-        shape: &ConvShape,
-        snake: &Snake,
-        residual: Option<ValueId>,
-        stream: Stream,
-        out: ValueId,
-    ) {
-        let (steps, channels) = (self.steps_of(input), self.cols(input));
-        let history = (shape.kernel - 1) * shape.dilation;
-        let &Snake { alpha, beta } = snake;
-        let residual_bf16 = residual.is_some_and(|id| self.storage(id).is_bf16());
-        let arg = Arg::Struct(vec![
-            field(Place::Value(input)),
-            field(Place::Weight(Derived::Conv { id: weight, bf16: true })),
-            field(Place::Value(out)),
-            field(maybe_vector(bias)),
-            field(residual.map_or(Place::Null, Place::Value)),
-            field(Place::Weight(Derived::SnakeAlpha { alpha, beta })),
-            field(Place::Weight(Derived::SnakeInverse { alpha, beta })),
-            field(stream.state.map_or(Place::Null, Place::State)),
-            field(Place::Value(stream.slots)),
-            field(Place::Value(stream.start)),
-            int_field(steps),
-            int_field(shape.kernel),
-            int_field(shape.dilation),
-            int_field(usize::from(self.storage(out).is_bf16())),
-            int_field(usize::from(residual_bf16)),
-        ]);
-        let shared = window_bytes(channels, history);
-        let grid = [steps.div_ceil(WINDOW_ROWS), self.shape.batch, 1];
-        self.launch(format!("conv_window_{channels}"), grid, THREADS as u32, shared, vec![arg]);
-        if history > 0 {
-            self.lay_out(input, Place::Null, history, Some(snake), stream, Storage::Bf16);
-        }
     }
 
     /// `[batch, history + steps, cols]` in `work`'s type, after `snake`; moves the history on.
@@ -282,7 +237,7 @@ impl Lowering<'_> {
     }
 
     /// Lays rows out behind their history in `carried`, unless that is nowhere, and moves the history on.
-    fn lay_out(
+    pub(super) fn lay_out(
         &mut self,
         input: ValueId,
         carried: Place,
@@ -318,7 +273,13 @@ impl Lowering<'_> {
             int_field(history_blocks),
             int_field(batch),
         ]);
-        let kernel = format!("carry_{}{}", self.storage(input).letter(), work.letter());
+        let eight = self.storage(input).is_bf16() && work.is_bf16() && cols.is_multiple_of(8);
+        let input_blocks = if eight { input_blocks.div_ceil(4) } else { input_blocks };
+        let kernel = if eight {
+            "carry_eight".to_owned()
+        } else {
+            format!("carry_{}{}", self.storage(input).letter(), work.letter())
+        };
         self.launch(kernel, [history_blocks + input_blocks, 1, 1], THREADS as u32, 0, vec![arg]);
     }
 

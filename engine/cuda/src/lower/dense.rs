@@ -3,8 +3,12 @@
 use device::program::{Activation, Op, Role};
 use device::{ValueId, WeightId};
 
+use super::hopper;
+use super::norm::{Norm, RowScale};
 use super::rows::activation_code;
-use super::{Arg, Derived, Field, Lowering, Place, Storage, at, field, int_field, long, maybe_vector, value};
+use super::{
+    Arg, Derived, Field, Lowering, Place, Storage, at, field, int_field, long, maybe_vector, value, vector,
+};
 
 /// One matrix of a product.
 pub(super) struct Factor {
@@ -26,6 +30,7 @@ pub(super) struct Left {
     /// Values of a tap, and taps.
     pub(super) cin: usize,
     pub(super) taps: usize,
+    pub(super) scale: Option<RowScale>,
 }
 
 /// `struct Product` of `dense.cu`.
@@ -38,6 +43,8 @@ pub(super) struct Product {
     pub(super) out: Storage,
     /// Type of both factors.
     pub(super) factor: Storage,
+    /// The result is a stream, and this norm follows.
+    pub(super) norm: Option<Norm>,
 }
 
 /// A shape of tile there is a kernel for.
@@ -77,16 +84,18 @@ impl Lowering<'_> {
                 let group = self.siblings(index);
                 let left = self.left(input);
                 let mut factors = Vec::new();
-                let (mut act, mut sum, mut storage) = (None, None, Storage::F32);
+                let (mut act, mut sum, mut storage, mut norm) = (None, None, Storage::F32, None);
                 for op in &self.program.ops[index..index + group] {
                     let Op::Linear { weight, bias, activation, residual, out, .. } = *op else { continue };
                     factors.push(self.factor_of(weight, bias, out));
                     act = activation;
                     sum = residual.map(|id| (Place::Value(id), self.storage(id)));
                     storage = self.storage(out);
+                    norm =
+                        residual.filter(|&stream| stream == out).and_then(|_| self.norm_at(index + 1, out));
                 }
                 let factor = self.factor();
-                self.product(Product {
+                let normed = self.product(Product {
                     left,
                     factors,
                     gated: false,
@@ -94,8 +103,9 @@ impl Lowering<'_> {
                     residual: sum,
                     out: storage,
                     factor,
+                    norm,
                 });
-                group
+                group + usize::from(normed)
             }
             Op::GatedMlp { input, gate, up, down, out } => {
                 self.gated_mlp(index, input, [gate, up, down], out)
@@ -137,7 +147,7 @@ impl Lowering<'_> {
             self.each("to_bf16", n, vec![value(input), at(temp.clone()), long(n)]);
             temp
         };
-        whole(place, rows, cols)
+        Left { scale: self.scale_of(input), ..whole(place, rows, cols) }
     }
 
     /// `down(silu(gate x) * up x)`, and the stream it is added to, when that is the next op.
@@ -161,6 +171,7 @@ impl Lowering<'_> {
             residual: None,
             out: factor,
             factor,
+            norm: None,
         });
         let (target, residual, taken) = match self.program.ops.get(index + 1) {
             Some(&Op::AddScaled { target, input, scale: None })
@@ -172,7 +183,8 @@ impl Lowering<'_> {
         };
         let down = self.factor_of(down, None, target);
         let storage = self.storage(target);
-        self.product(Product {
+        let norm = residual.as_ref().and_then(|_| self.norm_at(index + taken, target));
+        let normed = self.product(Product {
             left: whole(between, rows, inner),
             factors: vec![down],
             gated: false,
@@ -180,12 +192,13 @@ impl Lowering<'_> {
             residual,
             out: storage,
             factor,
+            norm,
         });
-        taken
+        taken + usize::from(normed)
     }
 
     /// Whether nothing reads `id` after op `index` before it is written again.
-    fn is_last(&self, index: usize, id: ValueId) -> bool {
+    pub(super) fn is_last(&self, index: usize, id: ValueId) -> bool {
         if self.program.outputs.contains(&id) {
             return false;
         }
@@ -194,7 +207,8 @@ impl Lowering<'_> {
         next.is_none_or(|operand| matches!(operand.role, Role::Write))
     }
 
-    pub(super) fn product(&mut self, product: Product) {
+    /// Lays a product out; says whether it took the norm that follows in.
+    pub(super) fn product(&mut self, product: Product) -> bool {
         let Product { ref left, ref factors, gated, .. } = product;
         let widest: usize = factors.iter().map(|factor| factor.cols).sum();
         let aligned = left.cin.is_multiple_of(8)
@@ -206,8 +220,14 @@ impl Lowering<'_> {
             let tiles = tiles(factors, gated, PLAIN, PLAIN);
             let grid = [tiles, left.rows.div_ceil(PLAIN), 1];
             let args = vec![arguments(&product, 1, Place::Null)];
-            return self.launch(format!("product_plain_{letter}{letter}"), grid, 256, 0, args);
+            self.launch(format!("product_plain_{letter}{letter}"), grid, 256, 0, args);
+            return false;
         }
+        let widths: Vec<usize> = factors.iter().map(|factor| factor.cols).collect();
+        if self.target.hopper && suits_hopper(&widths, product.activation) {
+            return self.hopper_product(&product, widest);
+        }
+        debug_assert!(left.scale.is_none(), "only Hopper's kernels scale rows");
         let tile = &TILES[choose(left.rows, widest)];
         let across = tiles(factors, gated, tile.cols, tile.cols / 2);
         let down = left.rows.div_ceil(tile.rows);
@@ -223,7 +243,42 @@ impl Lowering<'_> {
         let shared = tile.stages * (tile.rows + tile.cols) * 128;
         let args = vec![arguments(&product, splits, partial)];
         self.launch(tile.name, [across, down, splits], tile.threads, shared, args);
+        false
     }
+}
+
+impl Lowering<'_> {
+    /// A product on Hopper's matrix instructions, k split over a cluster of blocks.
+    fn hopper_product(&mut self, product: &Product, widest: usize) -> bool {
+        let Product { left, factors, gated, norm, .. } = product;
+        let depth = left.cin * left.taps;
+        let tile = hopper::choose(left.rows, widest, depth);
+        let across = tiles(factors, *gated, tile.cols, tile.cols / 2);
+        let down = left.rows.div_ceil(tile.rows);
+        let splits = hopper::splits(tile, across * down, depth, self.target.sms as usize);
+        // Lanes that share a row sum its squares by halving.
+        let norm = norm.filter(|_| tile.cols.is_power_of_two() && tile.cols <= 128);
+        let mut args = product_fields(product, splits, Place::Null);
+        if let Some(Norm { weight, eps, out }) = norm {
+            let squares = self.temp(left.rows * across * Storage::F32.bytes());
+            args.extend([field(vector(weight)), field(Place::Value(out)), field(squares.clone())]);
+            self.scaled.retain(|(id, _)| *id != out);
+            self.scaled.push((out, RowScale { squares, tiles: across, eps }));
+        } else {
+            args.extend(std::iter::repeat_n(field(Place::Null), 3));
+        }
+        let args = vec![Arg::Struct(args)];
+        self.launch(tile.name, [across, down, splits], tile.threads, tile.shared(), args);
+        self.in_clusters(splits);
+        norm.is_some()
+    }
+}
+
+/// Whether products into this many columns run on Hopper's matrix instructions: results are read and written four at a
+/// time, and of the activations only two are compiled in.
+pub(super) fn suits_hopper(cols: &[usize], activation: Option<Activation>) -> bool {
+    cols.iter().all(|cols| cols.is_multiple_of(8))
+        && matches!(activation, None | Some(Activation::GeluErf | Activation::Silu))
 }
 
 /// All rows of a matrix, one tap.
@@ -237,6 +292,7 @@ pub(super) fn whole(at: Place, rows: usize, cols: usize) -> Left {
         tap_stride: 0,
         cin: cols,
         taps: 1,
+        scale: None,
     }
 }
 
@@ -264,6 +320,13 @@ const fn choose(rows: usize, cols: usize) -> usize {
 }
 
 fn arguments(product: &Product, splits: usize, partial: Place) -> Arg {
+    let mut fields = product_fields(product, splits, partial);
+    fields.extend(std::iter::repeat_n(field(Place::Null), 3));
+    Arg::Struct(fields)
+}
+
+/// The fields of `struct Product` up to those of a norm that follows.
+fn product_fields(product: &Product, splits: usize, partial: Place) -> Vec<Field> {
     let Product { left, factors, gated, activation, residual, out, .. } = product;
     let three = |pick: &dyn Fn(&Factor) -> Field, none: Field| -> Vec<Field> {
         (0..3).map(|i| factors.get(i).map_or_else(|| none.clone(), pick)).collect()
@@ -296,5 +359,11 @@ fn arguments(product: &Product, splits: usize, partial: Place) -> Arg {
         field(partial),
         field(Place::Counters),
     ]);
-    Arg::Struct(fields)
+    let scale = left.scale.as_ref();
+    fields.extend([
+        scale.map_or_else(null, |scale| field(scale.squares.clone())),
+        int_field(scale.map_or(0, |scale| scale.tiles)),
+        Field::F32(scale.map_or(0.0, |scale| scale.eps)),
+    ]);
+    fields
 }

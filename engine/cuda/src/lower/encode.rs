@@ -50,6 +50,7 @@ impl Lowering<'_> {
                     residual: None,
                     out: Storage::F32,
                     factor: Storage::F32,
+                    norm: None,
                 });
                 let n = self.count(out);
                 self.each("log_floor", n, vec![value(out), float(floor), long(n)]);

@@ -8,11 +8,14 @@ mod attention;
 mod conv;
 mod dense;
 mod encode;
+mod hopper;
+mod norm;
 mod rows;
 mod step;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use std::borrow::Cow;
 
@@ -46,6 +49,8 @@ pub(crate) struct Target {
     pub(crate) sms: u32,
     /// Bytes of shared memory a block may ask for.
     pub(crate) shared_max: usize,
+    /// Whether the kernels for Hopper's matrix instructions were compiled.
+    pub(crate) hopper: bool,
 }
 
 /// Launches in order, and where what they touch lies in the arena.
@@ -73,6 +78,7 @@ pub(crate) fn lower(program: &Program, catalog: &Catalog, shape: Shape, target: 
         temps: Vec::new(),
         counters: 0,
         caches: Vec::new(),
+        scaled: Vec::new(),
     };
     let mut index = 0;
     while index < program.ops.len() {
@@ -86,7 +92,14 @@ pub(crate) fn poison_step(at: u64, words: usize) -> Step {
     let address = Arg::One(Field::I64(at.cast_signed()));
     let blocks = words.div_ceil(THREADS as usize).clamp(1, BLOCKS_MAX as usize);
     let grid = [u32::try_from(blocks).unwrap_or(1), 1, 1];
-    Step { kernel: "poison".into(), grid, block: THREADS, shared: 0, args: vec![address, long(words)] }
+    Step {
+        kernel: "poison".into(),
+        grid,
+        block: THREADS,
+        shared: 0,
+        cluster: 1,
+        args: vec![address, long(words)],
+    }
 }
 
 pub(crate) fn row_count(rows: Rows, shape: Shape) -> usize {
@@ -105,12 +118,15 @@ pub(crate) struct Lowering<'a> {
     counters: usize,
     /// Keys and values of a frame, by the values of the program that stand for them.
     caches: Vec<((ValueId, ValueId), Place)>,
+    /// Normed rows that products left to be scaled by their readers.
+    scaled: Vec<(ValueId, norm::RowScale)>,
 }
 
 impl<'a> Lowering<'a> {
     /// Lowers the op at `index` with those it is fused with; returns how many ops that was.
     fn op(&mut self, index: usize) -> usize {
         let op = &self.program.ops[index];
+        self.forget_scales(op);
         match op {
             Op::Linear { .. } | Op::GatedMlp { .. } => return self.dense(index),
             Op::PagedAttention { .. }
@@ -121,7 +137,7 @@ impl<'a> Lowering<'a> {
             | Op::CausalDepthwiseConv { .. }
             | Op::CausalConvTranspose { .. }
             | Op::Conv { .. }
-            | Op::DepthwiseConv { .. } => self.convolution(op),
+            | Op::DepthwiseConv { .. } => return self.convolution(index),
             Op::Statistics { .. }
             | Op::SoftmaxOverTime { .. }
             | Op::LogMel { .. }
@@ -183,8 +199,16 @@ impl<'a> Lowering<'a> {
             grid,
             block,
             shared: u32::try_from(shared).unwrap_or(u32::MAX),
+            cluster: 1,
             args,
         });
+    }
+
+    /// The launch just laid out runs in clusters of `blocks` along z.
+    fn in_clusters(&mut self, blocks: usize) {
+        if let Some(step) = self.steps.last_mut() {
+            step.cluster = u32::try_from(blocks).unwrap_or(1);
+        }
     }
 
     /// An elementwise kernel over `n` values.

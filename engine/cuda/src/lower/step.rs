@@ -64,6 +64,8 @@ pub(crate) struct Step {
     pub(crate) block: u32,
     /// Bytes of dynamic shared memory.
     pub(crate) shared: u32,
+    /// Blocks along z that share a cluster; 1 for none.
+    pub(crate) cluster: u32,
     pub(crate) args: Vec<Arg>,
 }
 

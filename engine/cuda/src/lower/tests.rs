@@ -6,7 +6,8 @@ use device::{Dtype, PagedSpec, StateSpec, WeightForm, WeightId};
 use super::*;
 use crate::compile::compile_all;
 
-const BF16: Target = Target { precision: Precision::Bf16, sms: 132, shared_max: 220 << 10 };
+const BF16: Target = Target { precision: Precision::Bf16, sms: 132, shared_max: 220 << 10, hopper: false };
+const HOPPER: Target = Target { hopper: true, ..BF16 };
 const F32: Target = Target { precision: Precision::F32, ..BF16 };
 
 #[derive(Default)]
@@ -37,34 +38,36 @@ fn linear(input: ValueId, weight: WeightId, out: ValueId) -> Op {
     Op::Linear { input, weight, bias: None, activation: None, residual: None, out }
 }
 
-/// One decoder layer over paged attention, 64 wide.
-fn layer(bench: &mut Bench) -> Program {
+/// One decoder layer over paged attention, 64 wide, two heads of `dim` columns over `kv_heads`.
+fn layer(bench: &mut Bench, kv_heads: usize, dim: usize) -> Program {
     let one = Rows::PerRow(1);
     let pages = bench
         .catalog
         .add_paged(PagedSpec {
             name: "p".to_owned(),
             layers: 1,
-            kv_heads: 2,
-            head_dim: 32,
+            kv_heads,
+            head_dim: dim,
             page_len: 16,
             pages: 4,
         })
         .expect("a pool");
     let norm = bench.weight(WeightForm::Vector, &[64]);
-    let [q_weight, k_weight, v_weight, o_weight] = [0; 4].map(|_| bench.matrix(64, 64));
+    let [query, key] = [2 * dim, kv_heads * dim];
+    let [q_weight, o_weight] = [bench.matrix(query, 64), bench.matrix(64, query)];
+    let [k_weight, v_weight] = [0; 2].map(|_| bench.matrix(key, 64));
     let [gate, up, down] = [bench.matrix(128, 64), bench.matrix(128, 64), bench.matrix(64, 128)];
     let mut builder = ProgramBuilder::new("layer");
     let input = builder.input("input", Dtype::F32, one, 64);
     let [positions, owner, page_table] =
         ["positions", "owner", "page_table"].map(|name| builder.input(name, Dtype::I32, one, 1));
-    let mut value = |name: &str| builder.scratch(name, one, 64);
-    let [stream, normed, q, k, v, attended, branch] =
-        ["stream", "normed", "q", "k", "v", "attended", "branch"].map(&mut value);
+    let [stream, normed, branch] = ["stream", "normed", "branch"].map(|name| builder.scratch(name, one, 64));
+    let [q, attended] = ["q", "attended"].map(|name| builder.scratch(name, one, query));
+    let [k, v] = ["k", "v"].map(|name| builder.scratch(name, one, key));
     let shape = AttentionShape {
         heads: 2,
-        kv_heads: 2,
-        head_dim: 32,
+        kv_heads,
+        head_dim: dim,
         rope: Some(Rope { theta: 10_000.0 }),
         scale: 0.2,
     };
@@ -107,7 +110,7 @@ fn layer(bench: &mut Bench) -> Program {
 #[test]
 fn a_decoder_layer_is_seven_launches() {
     let mut bench = Bench::default();
-    let program = layer(&mut bench);
+    let program = layer(&mut bench, 2, 32);
     let lowered = bench.lower(&program, 8, BF16);
     let product = "product_tensor_16x64";
     let expected =
@@ -119,6 +122,81 @@ fn a_decoder_layer_is_seven_launches() {
         kernels(&f32).iter().all(|kernel| !kernel.ends_with("_fb") && !kernel.contains("tensor")),
         "{f32:?}"
     );
+}
+
+#[test]
+fn on_hopper_the_second_norm_of_a_layer_is_part_of_the_products_around_it() {
+    let mut bench = Bench::default();
+    let program = layer(&mut bench, 1, 128);
+    let lowered = bench.lower(&program, 8, HOPPER);
+    let product = "product_hopper_8x64";
+    let expected = ["copy_ff", "rms_norm_fb", product, "attend_pair_pages", product, product, product];
+    assert_eq!(kernels(&lowered), expected);
+}
+
+#[test]
+fn each_reader_of_normed_rows_scales_them_by_the_norm_that_came_last() {
+    let mut bench = Bench::default();
+    let norm = bench.weight(WeightForm::Vector, &[64]);
+    let [first, second, third] = [0; 3].map(|_| bench.matrix(64, 64));
+    let one = Rows::PerRow(1);
+    let mut builder = ProgramBuilder::new("chain");
+    let input = builder.input("input", Dtype::F32, one, 64);
+    let [stream, normed, out] = ["stream", "normed", "out"].map(|name| builder.scratch(name, one, 64));
+    builder.push(Op::Reshape { source: input, out: stream });
+    for weight in [first, second] {
+        let residual = Some(stream);
+        builder.push(Op::Linear { input, weight, bias: None, activation: None, residual, out: stream });
+        builder.push(Op::RmsNorm { input: stream, weight: norm, eps: 1e-6, out: normed });
+        builder.push(linear(normed, third, out));
+    }
+    builder.output(out);
+    let lowered = bench.lower(&builder.finish(), 4, HOPPER);
+    let products: Vec<_> = lowered.steps.iter().filter(|step| step.kernel.contains("product")).collect();
+    assert_eq!(products.len(), 4);
+    for pair in products.chunks(2) {
+        let temps = |step: &Step| -> Vec<Place> {
+            step.places().filter(|place| matches!(place, Place::Temp(_))).cloned().collect()
+        };
+        let (written, read) = (temps(pair[0]), temps(pair[1]));
+        assert_eq!(written.last(), read.last(), "the sums of squares");
+    }
+}
+
+#[test]
+fn a_norm_that_something_else_reads_too_stays_a_launch() {
+    let mut bench = Bench::default();
+    let norm = bench.weight(WeightForm::Vector, &[64]);
+    let [first, second] = [0; 2].map(|_| bench.matrix(64, 64));
+    let build = |read_again: bool| {
+        let mut builder = ProgramBuilder::new("two");
+        let one = Rows::PerRow(1);
+        let input = builder.input("input", Dtype::F32, one, 64);
+        let [stream, normed, out, copy] =
+            ["stream", "normed", "out", "copy"].map(|name| builder.scratch(name, one, 64));
+        builder.push(Op::Reshape { source: input, out: stream });
+        let residual = Some(stream);
+        builder.push(Op::Linear {
+            input,
+            weight: first,
+            bias: None,
+            activation: None,
+            residual,
+            out: stream,
+        });
+        builder.push(Op::RmsNorm { input: stream, weight: norm, eps: 1e-6, out: normed });
+        builder.push(linear(normed, second, out));
+        if read_again {
+            builder.push(Op::Reshape { source: normed, out: copy });
+            builder.output(copy);
+        }
+        builder.output(out);
+        kernels(&bench.lower(&builder.finish(), 4, HOPPER))
+            .iter()
+            .filter(|name| name.contains("norm"))
+            .count()
+    };
+    assert_eq!((build(false), build(true)), (0, 1));
 }
 
 #[test]
@@ -145,7 +223,7 @@ fn an_activation_keeps_a_layer_to_itself() {
 #[test]
 fn values_alive_together_never_overlap() {
     let mut bench = Bench::default();
-    let program = layer(&mut bench);
+    let program = layer(&mut bench, 2, 32);
     for batch in [1, 3, 64] {
         let lowered = bench.lower(&program, batch, BF16);
         for (index, step) in lowered.steps.iter().enumerate() {
@@ -209,7 +287,8 @@ fn wide_stages_of_a_codec_are_not_laid_out_first_where_a_block_holds_their_windo
     let program = unit(&mut bench, 96);
     let lowered = bench.lower(&program, 4, BF16);
     let names = kernels(&lowered);
-    assert_eq!(names[2..], ["conv_window_96", "carry_bb", "conv_window_96"], "{names:?}");
+    assert_eq!(names[2..], ["conv_window_96", "carry_eight", "conv_window_96"], "{names:?}");
+    assert_eq!(kernels(&bench.lower(&program, 4, HOPPER))[2..], ["unit_hopper_96", "carry_eight"]);
     let small = Target { shared_max: 48 << 10, ..BF16 };
     assert!(!kernels(&bench.lower(&program, 4, small)).contains(&"conv_window_96"));
     assert!(!kernels(&bench.lower(&program, 4, F32)).contains(&"conv_window_96"));
@@ -217,24 +296,30 @@ fn wide_stages_of_a_codec_are_not_laid_out_first_where_a_block_holds_their_windo
 
 #[test]
 fn every_kernel_a_lowering_names_is_in_the_machine_code() {
-    let code: Vec<u8> = compile_all("sm_90", None).unwrap_or_else(|error| panic!("{error}")).concat();
-    let holds = |name: &str| {
+    let code = |architecture| -> Vec<u8> {
+        compile_all(architecture, None).unwrap_or_else(|error| panic!("{error}")).concat()
+    };
+    let holds = |code: &[u8], name: &str| {
         let entry = format!(".text.{name}\0");
         code.windows(entry.len()).any(|window| window == entry.as_bytes())
     };
-    assert!(!holds("no_such_kernel"));
     let mut bench = Bench::default();
-    let programs = [layer(&mut bench), unit(&mut bench, 192), unit(&mut bench, 24)];
-    let mut names = BTreeSet::new();
-    for program in &programs {
-        for target in [BF16, F32] {
-            for batch in [2, 20, 50, 100, 200] {
-                let lowered = bench.lower(program, batch, target);
-                names.extend(kernels(&lowered).into_iter().map(str::to_owned));
+    let programs =
+        [layer(&mut bench, 2, 32), layer(&mut bench, 1, 128), unit(&mut bench, 192), unit(&mut bench, 24)];
+    for (architecture, targets) in [("sm_90", [BF16, F32]), ("sm_90a", [HOPPER, F32])] {
+        let code = code(architecture);
+        assert!(!holds(&code, "no_such_kernel"));
+        let mut names = BTreeSet::new();
+        for program in &programs {
+            for target in targets {
+                for batch in [2, 12, 20, 50, 100, 200] {
+                    let lowered = bench.lower(program, batch, target);
+                    names.extend(kernels(&lowered).into_iter().map(str::to_owned));
+                }
             }
         }
-    }
-    for name in names {
-        assert!(holds(&name), "there is no kernel {name}");
+        for name in names {
+            assert!(holds(&code, &name), "there is no kernel {name} for {architecture}");
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Overload, the ladder, several devices, and the profile they are all judged by.
 
-use contract::{DeviceId, Lane, Partition, Playback, Span, Stage};
+use contract::{ContextId, DeviceId, Lane, Partition, Playback, Span, Stage};
 use sched::{
-    Command, CostTable, RefusalCause, Sched, SchedConfig, SchedOutput, SplitCandidate, choose_split, place,
+    Command, CostTable, Forecast, RefusalCause, Sched, SchedConfig, SchedOutput, SplitCandidate,
+    choose_split, place,
 };
 
 use crate::world::{World, at, id, ms, profile};
@@ -183,11 +184,38 @@ fn of_several_devices_the_one_that_would_be_heard_first_is_chosen() {
     let idle = Sched::new(SchedConfig::default(), profile()).expect("a sound configuration");
     let slow = profile().with_cost(Stage::Prefill, Partition::Whole, CostTable::linear(90_000, 0, 0, 2, 2));
     let slow = Sched::new(SchedConfig::default(), slow).expect("a sound configuration");
-    let devices = [(DeviceId(0), &busy), (DeviceId(1), &idle), (DeviceId(2), &slow)];
-    assert_eq!(place(at(200), 30, devices).map(|(device, _)| device), Some(DeviceId(1)));
-    let equal = [(DeviceId(4), &idle), (DeviceId(3), &idle)];
-    assert_eq!(place(at(200), 30, equal).map(|(device, _)| device), Some(DeviceId(3)));
-    assert_eq!(place(at(200), 30, []), None);
+    let forecast = |sched: &Sched| sched.forecast(at(200), 30);
+    let chosen = |devices: &[(u16, Forecast)]| {
+        place(devices.iter().map(|(id, forecast)| (DeviceId(*id), *forecast))).map(|(DeviceId(id), _)| id)
+    };
+    let [busy, idle, slow] = [&busy, &idle, &slow].map(forecast);
+    assert_eq!(chosen(&[(0, busy), (1, idle), (2, slow)]), Some(1));
+    assert_eq!(chosen(&[(4, idle), (3, idle)]), Some(3), "equals: the lower id");
+    assert_eq!(chosen(&[(3, Forecast { open: 1, ..idle }), (4, idle)]), Some(4), "equals: the emptier one");
+    assert_eq!(chosen(&[]), None);
+}
+
+#[test]
+fn contexts_that_wait_for_their_first_text_count_where_they_were_placed() {
+    let mut sched = Sched::new(SchedConfig::default(), profile()).expect("a sound configuration");
+    let idle = sched.forecast(at(0), 30);
+    for number in 1..=5 {
+        let context = ContextId(number);
+        let open = Command::Open {
+            context,
+            arrival: at(0),
+            tenant: 0,
+            exact_frames: None,
+            voice_encode: None,
+            encode_samples: 0,
+        };
+        sched.handle_command(at(0), open);
+    }
+    let opened = sched.forecast(at(1), 30);
+    assert_eq!((opened.awaited, opened.open), (5, 5));
+    assert_eq!(opened.expected(), idle.expected() + idle.each_more.times(5));
+    let silent = sched.forecast(at(5_000), 30);
+    assert_eq!((silent.awaited, silent.open), (0, 5), "who says nothing for so long keeps nobody away");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Which words the listener has heard, and when each character sounds: characters spread over the voiced
 //! parts of each segment (DESIGN.md section 3, "Alignment"). Estimates, and marked so.
 
+mod pace;
 mod segment;
 mod times;
 
 use std::collections::VecDeque;
 
+pub use pace::Pace;
 use segment::Segment;
 use times::Cursor;
 pub use times::{TimedCharacter, TimedWord, WORD_CHARACTERS_MAX, Words};
@@ -16,12 +18,6 @@ use crate::wire::Heard;
 /// Most characters of text an answer repeats.
 pub const HEARD_CHARACTERS_MAX: usize = 16_384;
 
-/// Characters spoken in a voiced window until the voice's own rate is known: 20 a second of sound without
-/// its pauses, as the embedded voices speak (0.37 to 0.44).
-const PACE_CHARACTERS: f64 = 0.4;
-/// Voiced windows measured before the voice's own rate is believed: one second.
-const PACE_WINDOWS_MIN: u64 = 50;
-
 /// Text and sound of one epoch, as far as the listener has not fully heard them.
 #[derive(Clone, Debug, Default)]
 pub struct Alignment {
@@ -31,9 +27,7 @@ pub struct Alignment {
     /// What was heard of segments that are gone: their count of characters, and the end of their text.
     past_characters: u64,
     past: String,
-    /// Characters and voiced windows of finished segments: the voice's rate.
-    measured_characters: u64,
-    measured_windows: u64,
+    pace: Pace,
     /// Estimates never go back.
     floor: u64,
     /// How far characters have been given their times; `None` where nobody asks for them.
@@ -53,6 +47,18 @@ impl Alignment {
     #[must_use]
     pub fn with_times() -> Self {
         Self { cursor: Some(Cursor::default()), ..Self::default() }
+    }
+
+    /// The same, of a voice whose pace is known.
+    #[must_use]
+    pub fn knowing(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// What is known of the voice's pace by now.
+    #[must_use]
+    pub const fn pace(&self) -> Pace {
+        self.pace
     }
 
     /// The next piece of the cut text.
@@ -111,8 +117,7 @@ impl Alignment {
         segment.end = Some(end);
         segment.start.get_or_insert(end);
         let (characters, windows) = (segment.characters, segment.voiced_before(u64::MAX));
-        self.measured_characters += characters;
-        self.measured_windows += windows;
+        self.pace.measure(characters, windows);
     }
 
     /// Folds segments heard to their end away, so that a long text takes no more room than a short one.
@@ -136,7 +141,7 @@ impl Alignment {
     /// back, and one that was given stays. Those of a segment whose end is not known yet come by the voice's
     /// rate, the rest of it once its end is known. Empty unless made by [`Alignment::with_times`].
     pub fn timed(&mut self, until: u64) -> Vec<TimedCharacter> {
-        let pace = self.pace();
+        let pace = self.pace.per_window();
         let mut out = Vec::new();
         if let Some(cursor) = &mut self.cursor {
             cursor.advance(until, pace, self.first, &self.segments, &mut out);
@@ -149,7 +154,7 @@ impl Alignment {
         self.forget(played);
         let mut text = self.past.clone();
         let mut characters = self.past_characters;
-        let pace = self.pace();
+        let pace = self.pace.per_window();
         if let Some(segment) = self.segments.front() {
             let floor = self.floor.saturating_sub(characters);
             let part = segment.heard(played, pace, floor);
@@ -163,13 +168,6 @@ impl Alignment {
         keep_end(&mut text);
         self.floor = self.floor.max(characters);
         Heard { text, characters, samples: played, estimated: true }
-    }
-
-    fn pace(&self) -> f64 {
-        if self.measured_windows < PACE_WINDOWS_MIN {
-            return PACE_CHARACTERS;
-        }
-        self.measured_characters as f64 / self.measured_windows as f64
     }
 
     /// The segment with this index, made if it is the next one; `None` when it is gone or far ahead.

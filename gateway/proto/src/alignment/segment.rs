@@ -19,8 +19,9 @@ pub(super) struct Segment {
     /// 48 kHz positions of its first sample and after its last.
     pub(super) start: Option<u64>,
     pub(super) end: Option<u64>,
-    /// One entry for each window from `start`: whether it is voiced.
-    pub(super) voiced: Vec<bool>,
+    /// Windows from `start` so far, and which of them are voiced, in order.
+    pub(super) windows: u32,
+    pub(super) voiced: Vec<u32>,
     /// The window being filled: sum of squares and samples, at the model's rate.
     energy: f32,
     filled: u64,
@@ -40,7 +41,10 @@ impl Segment {
             self.energy += sample * sample;
             self.filled += 1;
             if self.filled >= window {
-                self.voiced.push(self.energy / self.filled as f32 > VOICED_MEAN_SQUARE);
+                if self.energy / self.filled as f32 > VOICED_MEAN_SQUARE {
+                    self.voiced.push(self.windows);
+                }
+                self.windows += 1;
                 self.energy = 0.0;
                 self.filled = 0;
             }
@@ -50,8 +54,8 @@ impl Segment {
     /// Voiced windows that end at or before 48 kHz position `played`.
     pub(super) fn voiced_before(&self, played: u64) -> u64 {
         let start = self.start.unwrap_or(u64::MAX);
-        let windows = usize::try_from(played.saturating_sub(start) / WINDOW).unwrap_or(usize::MAX);
-        self.voiced.iter().take(windows).filter(|voiced| **voiced).count() as u64
+        let windows = played.saturating_sub(start) / WINDOW;
+        self.voiced.partition_point(|window| u64::from(*window) < windows) as u64
     }
 
     /// The words heard: whole ones only. `floor` characters are taken as heard whatever the sound says.

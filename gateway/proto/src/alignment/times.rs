@@ -129,7 +129,7 @@ impl Cursor {
         let Some(ruler) = Ruler::new(segment) else { return };
         let left = segment.characters - self.given;
         let each = match segment.end {
-            Some(_) => (ruler.length() - self.voiced).max(0.0) / left.max(1) as f64,
+            Some(_) => (f64::from(ruler.length) - self.voiced).max(0.0) / left.max(1) as f64,
             None => 1.0 / pace,
         };
         let sounded = segment.voiced_before(until) as f64;
@@ -166,29 +166,27 @@ impl Cursor {
 }
 
 /// A segment's voiced windows laid end to end, and where each lies in time.
-struct Ruler {
+struct Ruler<'a> {
     start: u64,
     /// No time is later.
     end: u64,
-    /// Windows from the segment's start, in order.
-    windows: Vec<u64>,
+    /// Windows from the segment's start, in order; `None` where all count, because none is voiced.
+    voiced: Option<&'a [u32]>,
+    /// How many count.
+    length: u32,
 }
 
-impl Ruler {
+impl<'a> Ruler<'a> {
     /// `None` for a segment that has not begun.
-    fn new(segment: &Segment) -> Option<Self> {
+    fn new(segment: &'a Segment) -> Option<Self> {
         let start = segment.start?;
-        let voiced = segment.voiced.iter().enumerate().filter(|(_, voiced)| **voiced);
-        let mut windows: Vec<u64> = voiced.map(|(at, _)| at as u64).collect();
-        if windows.is_empty() && segment.end.is_some() {
-            // A segment without a voiced window is spoken as its time passes.
-            windows = (0..segment.voiced.len() as u64).collect();
+        let end = segment.end.unwrap_or(u64::MAX);
+        // A segment without a voiced window is spoken as its time passes.
+        if segment.voiced.is_empty() && segment.end.is_some() {
+            return Some(Self { start, end, voiced: None, length: segment.windows });
         }
-        Some(Self { start, end: segment.end.unwrap_or(u64::MAX), windows })
-    }
-
-    fn length(&self) -> f64 {
-        self.windows.len() as f64
+        let length = segment.voiced.len() as u32;
+        Some(Self { start, end, voiced: Some(&segment.voiced), length })
     }
 
     /// When what begins after `voiced` windows begins.
@@ -203,10 +201,11 @@ impl Ruler {
 
     /// `voiced` within or at a border of the window that comes `window`th.
     fn time(&self, window: f64, voiced: f64) -> u64 {
-        let Some(last) = self.windows.len().checked_sub(1) else { return self.start.min(self.end) };
-        let index = (window.max(0.0) as usize).min(last);
-        let within = (voiced - index as f64).clamp(0.0, 1.0);
-        let time = self.start + self.windows[index] * WINDOW + (within * WINDOW as f64) as u64;
+        let Some(last) = self.length.checked_sub(1) else { return self.start.min(self.end) };
+        let index = (window.max(0.0) as u32).min(last);
+        let within = (voiced - f64::from(index)).clamp(0.0, 1.0);
+        let window = self.voiced.map_or(index, |voiced| voiced[index as usize]);
+        let time = self.start + u64::from(window) * WINDOW + (within * WINDOW as f64) as u64;
         time.min(self.end)
     }
 }

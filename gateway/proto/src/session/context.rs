@@ -242,14 +242,16 @@ impl Session {
         }
     }
 
-    pub(super) fn listener(&self) -> Listener {
+    /// Who listens to the voice of `target`.
+    pub(super) fn listener(&self, target: &Target) -> Listener {
         let player = self.hello.as_ref().and_then(|hello| hello.playback);
-        Listener { player, times: self.out.dialect().manner().times }
+        Listener { player, times: self.out.dialect().manner().times, pace: self.paces.of(target) }
     }
 
     /// Cancels what a context speaks, and forgets it; its id stays used.
     pub(super) fn forget(&mut self, now: Tick, id: u16) {
         if let Some(context) = self.contexts.remove(&id) {
+            self.paces.keep(&context.target, context.utterance.pace());
             self.let_go(now, context.utterance, context.sequence);
         }
     }
@@ -267,6 +269,7 @@ impl Session {
     pub(super) fn send_ends(&mut self, now: Tick) {
         for context in self.contexts.values_mut() {
             if let Some(end) = context.utterance.take_end(context.sequence) {
+                self.paces.keep(&context.target, context.utterance.pace());
                 let message = ServerMessage::End(end);
                 self.out.send(now, &message);
                 context.last_end = Some(message);
@@ -322,8 +325,11 @@ impl Session {
 
     pub(super) fn cancel(&mut self, now: Tick, cancel: &Cancel) -> Result<(), WireError> {
         let id = cancel.context;
-        let listener = self.listener();
-        let context = self.contexts.get_mut(&id).ok_or(WireError::UnknownContext { context: id })?;
+        let unknown = WireError::UnknownContext { context: id };
+        let listener = self.contexts.get(&id).map(|context| self.listener(&context.target));
+        let (Some(listener), Some(context)) = (listener, self.contexts.get_mut(&id)) else {
+            return Err(unknown);
+        };
         let current = context.utterance.key.epoch;
         match super::input::compare(id, cancel.epoch, current)? {
             std::cmp::Ordering::Less => {
@@ -336,6 +342,7 @@ impl Session {
             std::cmp::Ordering::Equal | std::cmp::Ordering::Greater => {}
         }
         let mut old = context.next_epoch(now, &self.config, listener);
+        self.paces.keep(&context.target, old.pace());
         let audible = match cancel.played {
             Some(played) => played.min(old.clock.sent()),
             None => old.clock.position(now, &self.pings.link),

@@ -191,7 +191,8 @@ impl Session {
         }
         let preferred = self.out.dialect().manner().layouts;
         let target = Target::resolve(&self.config.engine, &ask, preferred, self.config.bench)?;
-        let context = Context::new(now, open, target, &self.config, self.listener());
+        let listener = self.listener(&target);
+        let context = Context::new(now, open, target, &self.config, listener);
         let (target, format) = (&context.target, context.format());
         let opened = ServerMessage::Opened(Opened {
             context: open.context,

@@ -17,6 +17,7 @@ mod context;
 mod expiry;
 mod input;
 mod output;
+mod paces;
 mod reference;
 mod replay;
 mod timeout;
@@ -38,6 +39,7 @@ use crate::dialect::Dialect;
 use crate::wire::{CloseCode, Hello, Native, ServerMessage, WireError};
 use context::{Context, LettingGo};
 use output::Outbox;
+use paces::Paces;
 use watch::{Pings, Rate};
 
 /// A message of the peer.
@@ -101,6 +103,7 @@ pub struct Session {
     /// Whether something is being spoken, and since when a client that reads only then has been reading.
     busy: bool,
     busy_since: Tick,
+    paces: Paces,
     counters: Counters,
     now: Tick,
 }
@@ -131,6 +134,7 @@ impl Session {
             token_until: None,
             busy: false,
             busy_since: Tick::ZERO,
+            paces: Paces::default(),
             counters: Counters::default(),
             now,
             config,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use contract::{EngineError, FinishReason, Layout, Playback, Span, TextAccepted, Tick, Usage};
 
 use super::output::{AudioFormat, EncodeJob, EncodeWork, EngineCommand, EpochKey, Outbox, Output};
-use crate::alignment::Alignment;
+use crate::alignment::{Alignment, Pace};
 use crate::catalog::Target;
 use crate::link::Link;
 use crate::pacer::Pacer;
@@ -96,6 +96,13 @@ pub(super) struct Listener {
     pub(super) player: Option<Player>,
     /// Wants to be told when what sounds.
     pub(super) times: bool,
+    /// Of the voice that is listened to.
+    pub(super) pace: Pace,
+}
+
+fn alignment(listener: Listener) -> Alignment {
+    let alignment = if listener.times { Alignment::with_times() } else { Alignment::new() };
+    alignment.knowing(listener.pace)
 }
 
 /// What an utterance needs to know of its session.
@@ -138,7 +145,7 @@ impl Utterance {
             format: setting.format,
             sound: false,
             encoded: false,
-            alignment: if setting.listener.times { Alignment::with_times() } else { Alignment::new() },
+            alignment: alignment(setting.listener),
             flushes: Flushes::new(setting.listener.times),
             traces: VecDeque::new(),
             told: Playback::NotStarted,

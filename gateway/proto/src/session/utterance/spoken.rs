@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use contract::Span;
 
 use super::Utterance;
-use crate::alignment::TimedCharacter;
+use crate::alignment::{Pace, TimedCharacter};
 use crate::wire::CLOCK_HZ;
 
 /// Sound of a segment that may wait in an encoder for the next segment's: a packet, and what a resampler
@@ -78,6 +78,11 @@ impl Utterance {
     pub(in crate::session) fn take_times(&mut self) -> Vec<TimedCharacter> {
         let until = if self.is_sent() { u64::MAX } else { self.clock.sent() };
         self.alignment.timed(until)
+    }
+
+    /// What is known of the voice's pace by now.
+    pub(in crate::session) const fn pace(&self) -> Pace {
+        self.alignment.pace()
     }
 
     /// Whether a flush has been spoken to its end that was not told before.

@@ -1,0 +1,286 @@
+// Attention of one new position a row, for heads of 128 columns of which two share a key: what a decode step and a
+// frame's own transformer do most. Both heads meet a key once it is read.
+//
+// A lane holds 16 bytes of a key. Eight loads of keys and eight of values are in flight together; their 16 scores (two
+// heads by eight) are summed over the lanes that share a key by halving, which leaves score `head * 8 + load` to the
+// lane of that number.
+
+constexpr int PAIR_DIM = 128, PAIR_LOADS = 8;
+
+// Four neighbouring columns a lane of one head, normed and turned. All lanes of the warp take part.
+__device__ __forceinline__ float4 prepare_4(const float* row, const float* norm, const Heads& h, int position) {
+    int lane = threadIdx.x % 32;
+    float4 x = load_4(row + lane * 4);
+    if (norm) {
+        float squares = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+        float scale = rsqrtf(warp_sum(squares) / PAIR_DIM + h.eps);
+        float4 w = load_4(norm + lane * 4);
+        x = make_float4(x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w);
+    }
+    if (h.frequencies) {
+        float4 f = load_4(h.frequencies + lane % 16 * 4);
+        float own[4] = {x.x, x.y, x.z, x.w}, angles[4] = {f.x, f.y, f.z, f.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            // The other half of the head lies 16 lanes away.
+            float other = __shfl_xor_sync(0xffffffffu, own[i], 16);
+            float angle = (float)position * angles[i], turns = rintf(angle * 0.15915494309f);
+            angle = fmaf(turns, -6.28125f, angle);
+            angle = fmaf(turns, -1.9353071795e-3f, angle);
+            float s = __sinf(angle), c = __cosf(angle);
+            own[i] = fmaf(own[i], c, lane < 16 ? -(other * s) : other * s);
+        }
+        x = make_float4(own[0], own[1], own[2], own[3]);
+    }
+    return x;
+}
+
+// Columns a lane holds of a key of type T.
+template <class T>
+struct Columns;
+template <>
+struct Columns<float> {
+    static constexpr int COUNT = 4, LANES = 32;
+    static __device__ __forceinline__ void spread(uint4 raw, float (&x)[4]) {
+        x[0] = __uint_as_float(raw.x), x[1] = __uint_as_float(raw.y);
+        x[2] = __uint_as_float(raw.z), x[3] = __uint_as_float(raw.w);
+    }
+};
+template <>
+struct Columns<bf16> {
+    static constexpr int COUNT = 8, LANES = 16;
+    static __device__ __forceinline__ void spread(uint4 raw, float (&x)[8]) {
+        u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            x[2 * i] = __uint_as_float(words[i] << 16);
+            x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+        }
+    }
+};
+
+// Running softmax of two queries over the keys one warp reads. `top` and `mass` belong to the head `lane % 16 / 8`; the
+// values of key lanes that lie apart are summed at the end.
+template <class T>
+struct Pair {
+    static constexpr int COUNT = Columns<T>::COUNT, LANES = Columns<T>::LANES, SHARES = 32 / LANES;
+    float q[2][COUNT];
+    float values[2][COUNT] = {};
+    float top = minus_infinity(), mass = 0.0f;
+
+    // `count` of the SHARES * 8 keys are there; load i of a lane is key `i * SHARES + lane / LANES`.
+    __device__ __forceinline__ void add(const uint4 (&keys)[PAIR_LOADS], const uint4 (&rows)[PAIR_LOADS], int count) {
+        int lane = threadIdx.x % 32;
+        float s[16];
+#pragma unroll
+        for (int i = 0; i < PAIR_LOADS; i++) {
+            float k[COUNT];
+            Columns<T>::spread(keys[i], k);
+            float a = 0.0f, b = 0.0f;
+#pragma unroll
+            for (int c = 0; c < COUNT; c++) {
+                a = fmaf(q[0][c], k[c], a);
+                b = fmaf(q[1][c], k[c], b);
+            }
+            s[i] = a;
+            s[8 + i] = b;
+        }
+        if (LANES == 32) {
+#pragma unroll
+            for (int i = 0; i < 16; i++) s[i] += __shfl_xor_sync(0xffffffffu, s[i], 16);
+        }
+#pragma unroll
+        for (int d = 8; d > 0; d >>= 1) {
+            bool upper = lane & d;
+#pragma unroll
+            for (int i = 0; i < d; i++) {
+                float sent = upper ? s[i] : s[i + d], kept = upper ? s[i + d] : s[i];
+                s[i] = kept + __shfl_xor_sync(0xffffffffu, sent, d);
+            }
+        }
+        int mine = lane % 8 * SHARES + (SHARES > 1 ? lane / LANES : 0);
+        float score = mine < count ? s[0] : minus_infinity();
+        float best = score;
+#pragma unroll
+        for (int d = 1; d < 8; d <<= 1) best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, d));
+        if (SHARES > 1) best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 16));
+        best = fmaxf(best, top);
+        float old = __expf(top - best), weight = __expf(score - best);
+        top = best;
+        mass = fmaf(mass, old, weight);
+        float olds[2] = {__shfl_sync(0xffffffffu, old, 0), __shfl_sync(0xffffffffu, old, 8)};
+#pragma unroll
+        for (int c = 0; c < COUNT; c++) {
+            values[0][c] *= olds[0];
+            values[1][c] *= olds[1];
+        }
+        int from = SHARES > 1 ? lane & 16 : 0;
+#pragma unroll
+        for (int i = 0; i < PAIR_LOADS; i++) {
+            float v[COUNT];
+            Columns<T>::spread(rows[i], v);
+            float a = __shfl_sync(0xffffffffu, weight, from + i), b = __shfl_sync(0xffffffffu, weight, from + 8 + i);
+#pragma unroll
+            for (int c = 0; c < COUNT; c++) {
+                values[0][c] = fmaf(a, v[c], values[0][c]);
+                values[1][c] = fmaf(b, v[c], values[1][c]);
+            }
+        }
+    }
+
+    // Every lane the whole mass of its head, and the values of its columns.
+    __device__ __forceinline__ void gather() {
+#pragma unroll
+        for (int d = 1; d < 8; d <<= 1) mass += __shfl_xor_sync(0xffffffffu, mass, d);
+        if (SHARES > 1) {
+            mass += __shfl_xor_sync(0xffffffffu, mass, 16);
+#pragma unroll
+            for (int c = 0; c < COUNT; c++) {
+                values[0][c] += __shfl_xor_sync(0xffffffffu, values[0][c], 16);
+                values[1][c] += __shfl_xor_sync(0xffffffffu, values[1][c], 16);
+            }
+        }
+    }
+};
+
+// Grid: kv heads, rows. The row's own key is made, stored and attended to here; pages hold a multiple of 16 positions.
+extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
+    const __grid_constant__ Heads h, const __grid_constant__ Keys keys, bf16* out) {
+    take_turn();
+    constexpr int CHUNK = 16;
+    __shared__ __align__(16) float q[2][PAIR_DIM], parts[WARPS][2][PAIR_DIM], tops[WARPS][2], masses[WARPS][2];
+    __shared__ __align__(16) bf16 own[2][PAIR_DIM];
+    int row = blockIdx.y, kv_head = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int position = position_of(h, row);
+    bf16* to = out + ((i64)row * h.heads + kv_head * 2) * PAIR_DIM;
+    if (position < 0) {
+        store(to + threadIdx.x, 0.0f);
+        store(to + PAIR_DIM + threadIdx.x, 0.0f);
+        return;
+    }
+    const int* table = keys.table + (i64)keys.owner[row] * keys.table_cols;
+    i64 stride = (i64)h.kv_heads * PAIR_DIM, head_at = (i64)kv_head * PAIR_DIM;
+    if (warp < 2) {
+        float4 x = prepare_4(h.q + ((i64)row * h.heads + kv_head * 2 + warp) * PAIR_DIM, h.q_norm, h, position);
+        store_4(&q[warp][lane * 4], make_float4(x.x * h.scale, x.y * h.scale, x.z * h.scale, x.w * h.scale));
+    } else {
+        i64 from = ((i64)row * h.kv_heads + kv_head) * PAIR_DIM;
+        float4 x = warp == 2 ? prepare_4(h.k + from, h.k_norm, h, position) : load_4(h.v + from + lane * 4);
+        bf16* page = (bf16*)keys.pages + table[position / keys.page_len] * keys.page_stride +
+                     position % keys.page_len * stride + head_at;
+        store_4(page + (warp == 2 ? 0 : keys.values) + lane * 4, x);
+        store_4(&own[warp - 2][lane * 4], x);
+    }
+    __syncthreads();
+    Pair<bf16> pair;
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+        pair.q[0][c] = q[0][lane % 16 * 8 + c];
+        pair.q[1][c] = q[1][lane % 16 * 8 + c];
+    }
+    for (int first = warp * CHUNK; first <= position; first += WARPS * CHUNK) {
+        int count = min(CHUNK, position + 1 - first);
+        asm volatile("" : "+r"(count));
+        const bf16* page = (const bf16*)keys.pages + table[first / keys.page_len] * keys.page_stride +
+                           first % keys.page_len * stride + head_at + lane % 16 * 8;
+        uint4 k[PAIR_LOADS], v[PAIR_LOADS];
+#pragma unroll
+        for (int i = 0; i < PAIR_LOADS; i++) {
+            int key = i * 2 + lane / 16;
+            const bf16* at = page + key * stride;
+            k[i] = v[i] = make_uint4(0, 0, 0, 0);
+            if (first + key < position) {
+                k[i] = *(const uint4*)at;
+                v[i] = *(const uint4*)(at + keys.values);
+            } else if (first + key == position) {
+                k[i] = *(const uint4*)&own[0][lane % 16 * 8];
+                v[i] = *(const uint4*)&own[1][lane % 16 * 8];
+            }
+        }
+        pair.add(k, v, count);
+    }
+    pair.gather();
+    if (lane % 8 == 0 && lane < 16) {
+        tops[warp][lane / 8] = pair.top;
+        masses[warp][lane / 8] = pair.mass;
+    }
+    if (lane < 16) {
+#pragma unroll
+        for (int head = 0; head < 2; head++) {
+            float* part = &parts[warp][head][lane * 8];
+            store_4(part, make_float4(pair.values[head][0], pair.values[head][1], pair.values[head][2], pair.values[head][3]));
+            store_4(part + 4, make_float4(pair.values[head][4], pair.values[head][5], pair.values[head][6], pair.values[head][7]));
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int head = 0; head < 2; head++) {
+        float top = fmaxf(fmaxf(tops[0][head], tops[1][head]), fmaxf(tops[2][head], tops[3][head]));
+        float mass = 0.0f, x = 0.0f;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            float scale = __expf(tops[w][head] - top);
+            mass = fmaf(masses[w][head], scale, mass);
+            x = fmaf(parts[w][head][threadIdx.x], scale, x);
+        }
+        store(to + head * PAIR_DIM + threadIdx.x, x / mass);
+    }
+}
+
+// A frame's own keys, in f32, one page a batch row: a warp a key head, nothing shared between warps.
+extern "C" __global__ void __launch_bounds__(128) attend_pair_frame(
+    const __grid_constant__ Heads h, const __grid_constant__ Keys keys, int rows, bf16* out) {
+    take_turn();
+    int lane = threadIdx.x % 32, item = blockIdx.x * WARPS + threadIdx.x / 32;
+    int row = item / h.kv_heads, kv_head = item % h.kv_heads;
+    if (row >= rows) return;
+    int position = position_of(h, row), column = lane * 4;
+    i64 stride = (i64)h.kv_heads * PAIR_DIM, from = ((i64)row * h.kv_heads + kv_head) * PAIR_DIM;
+    float* page = (float*)keys.pages + row / h.steps * keys.page_stride + (i64)kv_head * PAIR_DIM + column;
+    uint4 k[PAIR_LOADS], v[PAIR_LOADS];
+    auto fetch = [&](int first) {
+#pragma unroll
+        for (int i = 0; i < PAIR_LOADS; i++) {
+            k[i] = v[i] = make_uint4(0, 0, 0, 0);
+            if (first + i < position) {
+                k[i] = *(const uint4*)(page + (first + i) * stride);
+                v[i] = *(const uint4*)(page + (first + i) * stride + keys.values);
+            }
+        }
+    };
+    fetch(0);
+    const float* query = h.q + ((i64)row * h.heads + kv_head * 2) * PAIR_DIM;
+    float4 q0 = prepare_4(query, h.q_norm, h, position), q1 = prepare_4(query + PAIR_DIM, h.q_norm, h, position);
+    float4 own_key = prepare_4(h.k + from, h.k_norm, h, position), own_value = load_4(h.v + from + column);
+    store_4(page + position * stride, own_key);
+    store_4(page + position * stride + keys.values, own_value);
+    Pair<float> pair;
+    float heads[2][4] = {{q0.x, q0.y, q0.z, q0.w}, {q1.x, q1.y, q1.z, q1.w}};
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        pair.q[0][c] = heads[0][c] * h.scale;
+        pair.q[1][c] = heads[1][c] * h.scale;
+    }
+    for (int first = 0; first <= position; first += PAIR_LOADS) {
+        if (first > 0) fetch(first);
+#pragma unroll
+        for (int i = 0; i < PAIR_LOADS; i++) {
+            if (first + i == position) {
+                k[i] = make_uint4(__float_as_uint(own_key.x), __float_as_uint(own_key.y), __float_as_uint(own_key.z),
+                                  __float_as_uint(own_key.w));
+                v[i] = make_uint4(__float_as_uint(own_value.x), __float_as_uint(own_value.y),
+                                  __float_as_uint(own_value.z), __float_as_uint(own_value.w));
+            }
+        }
+        pair.add(k, v, position + 1 - first);
+    }
+    pair.gather();
+    float masses[2] = {__shfl_sync(0xffffffffu, pair.mass, 0), __shfl_sync(0xffffffffu, pair.mass, 8)};
+    bf16* to = out + ((i64)row * h.heads + kv_head * 2) * PAIR_DIM + column;
+#pragma unroll
+    for (int head = 0; head < 2; head++) {
+        float scale = 1.0f / masses[head];
+        const float* x = pair.values[head];
+        store_4(to + head * PAIR_DIM, make_float4(x[0] * scale, x[1] * scale, x[2] * scale, x[3] * scale));
+    }
+}

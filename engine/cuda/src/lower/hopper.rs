@@ -1,0 +1,136 @@
+//! Which tile of `dense_hopper.cu` a product takes, and into how many parts k is split: pure, so that the choice can
+//! be read and tested. The rules come from timing every tile at every shape of the published models
+//! (docs/performance.md, "One H200").
+
+/// A shape of tile there is a kernel for.
+pub(super) struct Tile {
+    pub(super) name: &'static str,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) threads: u32,
+    stages: usize,
+    /// Whether two blocks fit on an SM.
+    pairs: bool,
+}
+
+/// The kernels take k in steps of this many values.
+const STEP: usize = 64;
+/// Blocks of a cluster at most: what every card grants. Blocks that fill an SM find fewer neighbours.
+const SPLITS_MAX: usize = 8;
+const SPLITS_MAX_ALONE: usize = 6;
+/// Steps of k a block takes at least.
+const STEPS_MIN: usize = 3;
+/// What one more part costs, in steps of k: its tile is read once more.
+const PART_COST: f64 = 0.3;
+/// Alignment the matrix instructions ask of shared memory; a block aligns its own.
+const ALIGN: usize = 1024;
+
+const fn tile(
+    name: &'static str,
+    rows: usize,
+    cols: usize,
+    threads: u32,
+    stages: usize,
+    pairs: bool,
+) -> Tile {
+    Tile { name, rows, cols, threads, stages, pairs }
+}
+
+const T8X64: Tile = tile("product_hopper_8x64", 8, 64, 128, 8, true);
+const T16X64: Tile = tile("product_hopper_16x64", 16, 64, 128, 8, true);
+const T32X64: Tile = tile("product_hopper_32x64", 32, 64, 128, 8, true);
+const T64X64: Tile = tile("product_hopper_64x64", 64, 64, 128, 6, true);
+const T128X32: Tile = tile("product_hopper_128x32", 128, 32, 256, 5, true);
+const T128X64: Tile = tile("product_hopper_128x64", 128, 64, 256, 4, true);
+const T128X96: Tile = tile("product_hopper_128x96", 128, 96, 256, 3, true);
+const T128X256: Tile = tile("product_hopper_128x256", 128, 256, 256, 4, false);
+const T256X128: Tile = tile("product_hopper_256x128", 256, 128, 512, 4, false);
+
+impl Tile {
+    /// Bytes of shared memory a block asks for: its stages, or the tile of sums in their place.
+    pub(super) fn shared(&self) -> usize {
+        let padding = if self.rows < 64 { 4 } else { 8 };
+        let sums = 4 * self.rows * (self.cols + padding);
+        (self.stages * (self.rows + self.cols) * 2 * STEP).max(sums) + ALIGN
+    }
+}
+
+/// The tile for `rows` by `cols` results of `depth` products each.
+pub(super) fn choose(rows: usize, cols: usize, depth: usize) -> &'static Tile {
+    let weights = cols * depth;
+    match rows {
+        0..=8 => &T8X64,
+        9..=16 => &T16X64,
+        17..=32 => &T32X64,
+        33..=64 => &T64X64,
+        65..=128 if weights <= 4 << 20 => &T128X32,
+        65..=128 => &T128X64,
+        129..=256 if weights < 12 << 20 => &T128X64,
+        _ if cols <= 64 => &T128X64,
+        257.. if cols <= 288 && cols.is_multiple_of(96) => &T128X96,
+        257.. if cols >= 768 && depth >= 3072 => &T128X256,
+        _ => &T256X128,
+    }
+}
+
+/// Parts of k for `blocks` tiles on `sms` SMs: as many as shorten the way of the last block.
+pub(super) fn splits(tile: &Tile, blocks: usize, depth: usize, sms: usize) -> usize {
+    if blocks >= sms && !tile.pairs {
+        return 1;
+    }
+    let steps = depth.div_ceil(STEP);
+    let most = if tile.pairs { SPLITS_MAX } else { SPLITS_MAX_ALONE };
+    let cost = |parts: usize| {
+        let share = (blocks * parts) as f64 / sms.max(1) as f64;
+        let rounds = if tile.pairs { share.max(1.0) } else { share.ceil() };
+        steps.div_ceil(parts) as f64 * rounds + PART_COST * parts as f64
+    };
+    let fits = (1..=most).filter(|&parts| parts == 1 || steps / parts >= STEPS_MIN);
+    fits.min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(rows: usize, cols: usize, depth: usize) -> (&'static str, usize) {
+        let tile = choose(rows, cols, depth);
+        let blocks = cols.div_ceil(tile.cols) * rows.div_ceil(tile.rows);
+        (tile.name, splits(tile, blocks, depth, 132))
+    }
+
+    #[test]
+    fn the_measured_best_is_chosen_for_a_decode_step_of_64_rows() {
+        let best = |cols, depth| parts(64, cols, depth).1;
+        let code_predictor = [best(4096, 1024), best(1024, 2048), best(6144, 1024), best(1024, 3072)];
+        assert_eq!(code_predictor, [2, 8, 2, 8]);
+        let backbone = [best(2048, 2048), best(12_288, 2048)];
+        assert_eq!(backbone, [4, 1]);
+    }
+
+    #[test]
+    fn many_rows_take_wide_tiles_and_k_whole() {
+        assert_eq!(parts(25_600, 384, 2688), ("product_hopper_256x128", 1));
+        assert_eq!(parts(5120, 768, 5376), ("product_hopper_128x256", 1));
+        assert_eq!(parts(102_400, 288, 384), ("product_hopper_128x96", 1));
+        assert_eq!(parts(256, 12_288, 2048).0, "product_hopper_256x128");
+    }
+
+    #[test]
+    fn every_tile_fits_a_block_and_twice_where_it_says_so() {
+        for tile in [T8X64, T16X64, T32X64, T64X64, T128X32, T128X64, T128X96, T128X256, T256X128] {
+            let most = if tile.pairs { 113 << 10 } else { 226 << 10 };
+            assert!(tile.shared() + 4 * tile.rows <= most, "{}: {}", tile.name, tile.shared());
+        }
+    }
+
+    #[test]
+    fn no_part_is_empty_however_short_k_is() {
+        for depth in [8, 64, 100, 192, 4096] {
+            for blocks in [1, 7, 64, 1000] {
+                let parts = splits(&T64X64, blocks, depth, 100);
+                assert!(parts >= 1 && parts <= depth.div_ceil(STEP), "{depth} in {parts}");
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The open contexts, and which of them have been touched since somebody last looked.
+
+use std::collections::BTreeMap;
+
+use contract::ContextId;
+
+use crate::context::Context;
+
+/// Contexts by id. Whoever may change one notes it as touched, so that what is kept about contexts
+/// elsewhere ([`crate::index::Index`]) can never miss a change.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contexts {
+    open: BTreeMap<ContextId, Context>,
+    /// May name one more than once.
+    touched: Vec<ContextId>,
+}
+
+impl Contexts {
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn contains_key(&self, id: &ContextId) -> bool {
+        self.open.contains_key(id)
+    }
+
+    pub(crate) fn get(&self, id: &ContextId) -> Option<&Context> {
+        self.open.get(id)
+    }
+
+    /// In the order of their ids.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Context> {
+        self.open.values()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: &ContextId) -> Option<&mut Context> {
+        let context = self.open.get_mut(id)?;
+        if self.touched.last() != Some(id) {
+            self.touched.push(*id);
+        }
+        Some(context)
+    }
+
+    /// As [`Contexts::get_mut`], for marks that nothing kept elsewhere depends on.
+    pub(crate) fn mark(&mut self, id: &ContextId) -> Option<&mut Context> {
+        self.open.get_mut(id)
+    }
+
+    pub(crate) fn insert(&mut self, id: ContextId, context: Context) {
+        self.touch(id);
+        self.open.insert(id, context);
+    }
+
+    pub(crate) fn remove(&mut self, id: &ContextId) {
+        self.touch(*id);
+        self.open.remove(id);
+    }
+
+    /// Notes that a context is to be looked at, though nothing but time has changed it.
+    pub(crate) fn touch(&mut self, id: ContextId) {
+        self.touched.push(id);
+    }
+
+    /// Appends what has been touched, each once and in order.
+    pub(crate) fn take_touched(&mut self, into: &mut Vec<ContextId>) {
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        into.append(&mut self.touched);
+    }
+
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.touched.is_empty()
+    }
+}

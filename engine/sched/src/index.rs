@@ -1,0 +1,327 @@
+//! What is asked of all contexts at once, kept in order, so that an event costs what it changes and not
+//! what is open.
+//!
+//! An [`Entry`] says what one context is to the lanes now; it follows from the context, the profile and the
+//! moment alone. It is made anew when its context was touched, and when time alone changes it: each such
+//! change has its tick in one of the agendas. What depends on the pace or on costs, which change with every
+//! launch, is kept by deadline in groups that share the rest, so that one comparison a group decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use contract::{ContextId, Span, Tick};
+
+use crate::context::Context;
+use crate::slack::{CutKey, Head, SlackKey, View, codec_segment};
+
+/// Ticks at which something of a context falls due.
+pub(crate) type Agenda = BTreeSet<(Tick, ContextId)>;
+
+/// One context as the lanes see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// It wants a step: positions that step covers, and what its slack follows from.
+    step: Option<(u32, SlackKey, Tick)>,
+    head: Option<Head>,
+    /// Its head may be dispatched.
+    free: bool,
+    /// Its head hangs on the pace or on costs, and is looked at again each time.
+    restless: bool,
+    /// When its head turns urgent.
+    turns: Option<Tick>,
+    /// It has frames for less than a chunk: what the time to cut it follows from.
+    cut: Option<(CutKey, Tick)>,
+    idle: Option<Tick>,
+    wait: Option<Tick>,
+    /// When its lead has run down.
+    lead: Option<Tick>,
+    /// A prefill of it is the next thing, and, beside these, an encode.
+    waiting: bool,
+    prefilling: bool,
+    /// Prompt positions, while its first prefill waits.
+    newcomer: Option<u32>,
+}
+
+/// Every context that has not finished, by what is asked of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Index {
+    entries: BTreeMap<ContextId, Entry>,
+    pub(crate) stepping: BTreeSet<ContextId>,
+    positions: Tally,
+    slack: BTreeMap<SlackKey, Agenda>,
+    cuts: BTreeMap<CutKey, Agenda>,
+    /// Contexts that want a step and have no chunk ready.
+    pub(crate) joining: BTreeSet<ContextId>,
+    /// Heads that may be dispatched, and all.
+    pub(crate) ready: BTreeSet<ContextId>,
+    pub(crate) heads: BTreeSet<ContextId>,
+    urgent: Agenda,
+    background: Agenda,
+    restless: BTreeSet<ContextId>,
+    pub(crate) turns: Agenda,
+    pub(crate) idles: Agenda,
+    pub(crate) waits: Agenda,
+    pub(crate) leads: Agenda,
+    pub(crate) waiting: BTreeSet<ContextId>,
+    pub(crate) prefilling: BTreeSet<ContextId>,
+    newcomers: BTreeMap<ContextId, u32>,
+}
+
+/// How many there are of each number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    counts: BTreeMap<u32, u32>,
+}
+
+impl Tally {
+    fn join(&mut self, number: Option<u32>) {
+        if let Some(number) = number {
+            *self.counts.entry(number).or_insert(0) += 1;
+        }
+    }
+
+    fn leave(&mut self, number: Option<u32>) {
+        let Some(number) = number else { return };
+        if let Some(count) = self.counts.get_mut(&number) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&number);
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// `None` once the context has finished.
+    pub(crate) fn of(context: &Context, view: &View<'_>) -> Option<Self> {
+        if context.finished {
+            return None;
+        }
+        let head = view.head(context);
+        let slack = view.slack_key(context).filter(|_| view.wants_step(context));
+        let step = context.active().zip(slack);
+        let cut = match (head, codec_segment(context)) {
+            (None, Some(segment)) if segment.total.is_none() => view.cut_key(context, segment),
+            _ => None,
+        };
+        let waiting = context.waiting();
+        Some(Self {
+            step: step
+                .map(|(segment, (key, deadline))| (segment.positions_after(segment.launched), key, deadline)),
+            free: view.may_dispatch(context),
+            restless: head.is_some() && (context.forced_urgent || head.is_some_and(|head| head.cut)),
+            turns: head.filter(|head| !head.urgent).map(|head| view.turns_urgent(context, &head)),
+            head,
+            cut,
+            idle: view.idle_at(context),
+            wait: view.wait_ends_at(context),
+            lead: view.ahead_until(context),
+            waiting: waiting.is_some(),
+            prefilling: context.encode.is_some() || waiting.is_some(),
+            newcomer: waiting.filter(|_| !context.admitted).map(|segment| segment.prompt_tokens),
+        })
+    }
+}
+
+impl Index {
+    /// Takes in what a context has become; `None` when it has finished or is gone.
+    pub(crate) fn put(&mut self, id: ContextId, new: Option<Entry>) {
+        let places = Parts::of(new.as_ref(), id);
+        let old = match (self.entries.get_mut(&id), new) {
+            (Some(entry), Some(new)) if *entry == new => return,
+            (Some(entry), Some(new)) => Some(std::mem::replace(entry, new)),
+            (Some(_), None) => self.entries.remove(&id),
+            (None, Some(new)) => self.entries.insert(id, new),
+            (None, None) => return,
+        };
+        let (old, new) = (Parts::of(old.as_ref(), id), places);
+        exchange(&mut self.stepping, old.stepping, new.stepping);
+        if old.positions != new.positions {
+            self.positions.leave(old.positions);
+            self.positions.join(new.positions);
+        }
+        exchange_in_group(&mut self.slack, id, old.slack, new.slack);
+        exchange_in_group(&mut self.cuts, id, old.cut, new.cut);
+        exchange(&mut self.joining, old.joining, new.joining);
+        exchange(&mut self.ready, old.ready, new.ready);
+        exchange(&mut self.heads, old.heads, new.heads);
+        exchange(&mut self.urgent, old.urgent, new.urgent);
+        exchange(&mut self.background, old.background, new.background);
+        exchange(&mut self.restless, old.restless, new.restless);
+        exchange(&mut self.turns, old.turns, new.turns);
+        exchange(&mut self.idles, old.idle, new.idle);
+        exchange(&mut self.waits, old.wait, new.wait);
+        exchange(&mut self.leads, old.lead, new.lead);
+        exchange(&mut self.waiting, old.waiting, new.waiting);
+        exchange(&mut self.prefilling, old.prefilling, new.prefilling);
+        match new.newcomer {
+            Some(tokens) => drop(self.newcomers.insert(id, tokens)),
+            None => drop(self.newcomers.remove(&id)),
+        }
+    }
+
+    pub(crate) fn head(&self, id: ContextId) -> Option<&Head> {
+        self.entries.get(&id)?.head.as_ref()
+    }
+
+    /// Heads that may be dispatched, urgent ones or the others, in deadline order.
+    pub(crate) fn dispatchable(&self, urgent: bool) -> impl Iterator<Item = &Head> {
+        let of_kind = if urgent { &self.urgent } else { &self.background };
+        of_kind.iter().filter_map(|(_, id)| self.head(*id))
+    }
+
+    /// Most positions that a step wanted now covers.
+    pub(crate) fn positions_max(&self) -> u32 {
+        self.positions.counts.last_key_value().map_or(0, |(positions, _)| *positions)
+    }
+
+    /// Prompt positions of contexts whose first prefill waits.
+    pub(crate) fn newcomers(&self) -> impl Iterator<Item = (ContextId, u32)> {
+        self.newcomers.iter().map(|(id, tokens)| (*id, *tokens))
+    }
+
+    /// Least lm slack of those that want a step.
+    pub(crate) fn least_slack(&self, view: &View<'_>) -> Span {
+        let least = self.slack.iter().filter_map(|(key, group)| {
+            let (deadline, _) = group.first()?;
+            Some(view.slack_at(*key, *deadline))
+        });
+        least.min().unwrap_or(Span::MAX)
+    }
+
+    /// The `most` of those that want a step that have the least slack, least first.
+    pub(crate) fn by_slack(&self, view: &View<'_>, most: usize) -> Vec<ContextId> {
+        let firsts = self.slack.iter().flat_map(|(key, group)| {
+            group.iter().take(most).map(|(deadline, id)| (view.slack_at(*key, *deadline), *id))
+        });
+        let mut by_slack: Vec<(Span, ContextId)> = firsts.collect();
+        by_slack.sort_unstable();
+        by_slack.truncate(most);
+        by_slack.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// How many of those that want a step have less slack than `bound`; counts no further than `enough`.
+    pub(crate) fn short_of(&self, view: &View<'_>, bound: Span, enough: usize) -> usize {
+        let short = self.slack.iter().flat_map(|(key, group)| {
+            group.iter().take_while(|(deadline, _)| view.slack_at(*key, *deadline) < bound)
+        });
+        short.take(enough).count()
+    }
+
+    /// Whether one of those that want a step has at least this much slack.
+    pub(crate) fn any_with_slack(&self, view: &View<'_>, bound: Span) -> bool {
+        self.slack.iter().any(|(key, group)| {
+            group.last().is_some_and(|(deadline, _)| view.slack_at(*key, *deadline) >= bound)
+        })
+    }
+
+    /// Contexts that time alone has changed by now.
+    pub(crate) fn due(&self, now: Tick) -> impl Iterator<Item = ContextId> {
+        by_now(&self.leads, now).chain(by_now(&self.turns, now))
+    }
+
+    /// Contexts that have waited long enough, for text or to begin.
+    pub(crate) fn expired(&self, now: Tick) -> BTreeSet<ContextId> {
+        by_now(&self.idles, now).chain(by_now(&self.waits, now)).collect()
+    }
+
+    /// Contexts that the pace and costs may have changed: heads that hang on them, and chunks that are to
+    /// be cut short by now.
+    pub(crate) fn restless<'a>(&'a self, view: &'a View<'_>) -> impl Iterator<Item = ContextId> + 'a {
+        let cuts = self.cuts.iter().flat_map(move |(key, group)| {
+            group.iter().take_while(|(deadline, _)| view.cut_tick(*key, *deadline) <= view.now)
+        });
+        self.restless.iter().copied().chain(cuts.map(|(_, id)| *id))
+    }
+
+    /// When the next chunk is to be cut short.
+    pub(crate) fn next_cut(&self, view: &View<'_>) -> Option<Tick> {
+        let first = |(key, group): (&CutKey, &Agenda)| Some(view.cut_tick(*key, group.first()?.0));
+        self.cuts.iter().filter_map(first).min()
+    }
+}
+
+fn by_now(agenda: &Agenda, now: Tick) -> impl Iterator<Item = ContextId> {
+    agenda.range(..=(now, ContextId(u64::MAX))).map(|(_, id)| *id)
+}
+
+/// An entry's places in the index.
+#[derive(Default)]
+struct Parts {
+    stepping: Option<ContextId>,
+    positions: Option<u32>,
+    slack: Option<(SlackKey, Tick)>,
+    cut: Option<(CutKey, Tick)>,
+    joining: Option<ContextId>,
+    ready: Option<ContextId>,
+    heads: Option<ContextId>,
+    urgent: Option<(Tick, ContextId)>,
+    background: Option<(Tick, ContextId)>,
+    restless: Option<ContextId>,
+    turns: Option<(Tick, ContextId)>,
+    idle: Option<(Tick, ContextId)>,
+    wait: Option<(Tick, ContextId)>,
+    lead: Option<(Tick, ContextId)>,
+    waiting: Option<ContextId>,
+    prefilling: Option<ContextId>,
+    newcomer: Option<u32>,
+}
+
+impl Parts {
+    fn of(entry: Option<&Entry>, id: ContextId) -> Self {
+        let Some(entry) = entry else { return Self::default() };
+        let named = |holds: bool| holds.then_some(id);
+        let at = |tick: Option<Tick>| tick.map(|tick| (tick, id));
+        let free = entry.head.as_ref().filter(|_| entry.free);
+        Self {
+            stepping: named(entry.step.is_some()),
+            positions: entry.step.map(|(positions, ..)| positions),
+            slack: entry.step.map(|(_, key, deadline)| (key, deadline)),
+            cut: entry.cut,
+            joining: named(entry.step.is_some() && entry.head.is_none()),
+            ready: named(free.is_some()),
+            heads: named(entry.head.is_some()),
+            urgent: at(free.filter(|head| head.urgent).map(|head| head.deadline)),
+            background: at(free.filter(|head| !head.urgent).map(|head| head.deadline)),
+            restless: named(entry.restless),
+            turns: at(entry.turns),
+            idle: at(entry.idle),
+            wait: at(entry.wait),
+            lead: at(entry.lead),
+            waiting: named(entry.waiting),
+            prefilling: named(entry.prefilling),
+            newcomer: entry.newcomer,
+        }
+    }
+}
+
+fn exchange<T: Ord>(set: &mut BTreeSet<T>, old: Option<T>, new: Option<T>) {
+    if old == new {
+        return;
+    }
+    if let Some(old) = old {
+        set.remove(&old);
+    }
+    set.extend(new);
+}
+
+fn exchange_in_group<K: Ord + Copy>(
+    groups: &mut BTreeMap<K, Agenda>,
+    id: ContextId,
+    old: Option<(K, Tick)>,
+    new: Option<(K, Tick)>,
+) {
+    if old == new {
+        return;
+    }
+    if let Some((key, tick)) = old
+        && let Some(group) = groups.get_mut(&key)
+    {
+        group.remove(&(tick, id));
+        if group.is_empty() {
+            groups.remove(&key);
+        }
+    }
+    if let Some((key, tick)) = new {
+        groups.entry(key).or_default().insert((tick, id));
+    }
+}
