@@ -93,6 +93,7 @@ pub(crate) fn open(
         priming_slot,
         encode_hits: 0,
         opened: 0,
+        forgotten: Vec::new(),
     };
     Ok((engine, info, config.open_max as usize))
 }

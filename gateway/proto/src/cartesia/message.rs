@@ -98,7 +98,11 @@ impl Generate {
         }
         Ok(Opening {
             ask: generation::take(&mut self.rest)?,
-            audio: AudioChoice { codec: WireCodec::Pcm, sample_rate: Some(format.sample_rate) },
+            audio: AudioChoice {
+                codec: WireCodec::Pcm,
+                sample_rate: Some(format.sample_rate),
+                ..AudioChoice::default()
+            },
             encoding: format.encoding,
             timestamps: self.rest.boolean("add_timestamps")?.unwrap_or(false),
         })
