@@ -31,7 +31,7 @@ pub(crate) struct Account {
     pub(crate) subject: String,
     /// The request's or the session's id.
     pub(crate) request: String,
-    /// `speech` or `stream`.
+    /// The endpoint: `speech`, `stream`, `elevenlabs`...
     pub(crate) door: &'static str,
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use contract::{
     ContextId, EngineError, EngineHandle, FinishReason, OpenContext, Output, Playback, Span, Tick, Usage,
 };
-use proto::alignment::{Alignment, TimedCharacter};
+use proto::alignment::{Alignment, Pace, TimedCharacter};
 use proto::at_wire_clock;
 use proto::catalog::Target;
 use proto::reader::Part;
@@ -156,12 +156,17 @@ impl Utterance {
     }
 
     /// From now on [`Utterance::times`] knows when characters sound. To be called before the first step.
-    pub(crate) fn keep_times(&mut self) {
-        let mut alignment = Alignment::with_times();
+    pub(crate) fn keep_times(&mut self, pace: Pace) {
+        let mut alignment = Alignment::with_times().knowing(pace);
         for part in &self.parts {
             alignment.handle_part(part);
         }
         self.alignment = Some(alignment);
+    }
+
+    /// What is known of the voice's pace by now.
+    pub(crate) fn pace(&self) -> Pace {
+        self.alignment.as_ref().map(Alignment::pace).unwrap_or_default()
     }
 
     /// The characters that begin before 48 kHz position `until` and were not given before.

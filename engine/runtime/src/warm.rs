@@ -237,7 +237,7 @@ impl Warming<'_> {
         Ok(first)
     }
 
-    fn encode(&mut self, planned: &PlannedClip) -> Result<Arc<VoiceFeatures>, OpenError> {
+    pub(crate) fn encode(&mut self, planned: &PlannedClip) -> Result<Arc<VoiceFeatures>, OpenError> {
         let mut job = self.model.encode(planned).map_err(OpenError::Warming)?;
         loop {
             let Self { backend, model, executables, priming_slot, .. } = self;

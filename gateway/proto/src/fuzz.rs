@@ -286,6 +286,7 @@ fn config() -> Config {
         lexicon: std::sync::Arc::default(),
         bench: false,
         opus_pre_skip: 312,
+        paces: crate::paces::Paces::default(),
         limits: SessionLimits { text_characters: 200, ..SessionLimits::default() },
     }
 }

@@ -12,6 +12,7 @@
 //! | [`playback`] | where the listener is, and so when each sample is due |
 //! | [`alignment`] | which words the listener has heard, and when each character sounds |
 //! | [`shape`] | what of an engine's samples goes on, and which pauses stand between |
+//! | [`paces`] | how fast voices speak, for the alignment of their next text |
 //! | [`catalog`] | which model, voice and layout a request means |
 //! | [`realtime`] | OpenAI Realtime as a dialect |
 //! | [`speech`] | what `POST /v1/audio/speech` asks |
@@ -31,6 +32,7 @@ pub mod fuzz;
 pub mod link;
 mod named;
 pub mod pacer;
+pub mod paces;
 pub mod playback;
 pub mod reader;
 pub mod realtime;

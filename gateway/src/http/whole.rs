@@ -128,19 +128,19 @@ impl Arrived {
             return whole(&app, utterance, writer, &asked, file_hz).await;
         }
         if body.takes_times() {
-            utterance.keep_times();
+            utterance.keep_times(app.paces().of(&target));
         }
         let first = match utterance.next().await {
             Step::Packets(packets) => packets,
             Step::Finished { error, .. } => return Err(error.map_or_else(silent, ApiError::from)),
         };
-        crate::metrics::first_audio("speech", app.clock.now().since(arrival));
+        crate::metrics::first_audio(protocol, app.clock.now().since(arrival));
         let (sender, receiver) = mpsc::channel(BODY_QUEUE);
         let media_type = body.media_type();
         let pump = Pump {
             app,
             request_id,
-            rate: target.sample_rate,
+            target,
             speed: asked.speed,
             utterance,
             writer,
@@ -159,8 +159,7 @@ impl Arrived {
 struct Pump {
     app: Arc<App>,
     request_id: String,
-    /// Hertz of the model.
-    rate: u32,
+    target: Target,
     /// How much faster than the model the answer speaks.
     speed: f64,
     utterance: Utterance,
@@ -195,6 +194,7 @@ impl Pump {
                     self.utterance.taken(Span::from_micros(micros as i64));
                 }
                 Step::Finished { reason, usage, error } => {
+                    self.app.paces().keep(&self.target, self.utterance.pace());
                     let took_us = self.after().as_micros();
                     tracing::debug!(reason = reason.name(), frames = usage.frames, took_us, "spoken");
                     self.body.finished(reason);
@@ -241,7 +241,7 @@ impl Pump {
                 let times = self.times(u64::MAX);
                 let after = self.after();
                 // Bodies count at the wire's clock, whatever the model's is.
-                let usage = Usage { samples: at_wire_clock(usage.samples, self.rate), ..usage };
+                let usage = Usage { samples: at_wire_clock(usage.samples, self.target.sample_rate), ..usage };
                 let rest = self.writer.finish().map_err(std::io::Error::other);
                 rest.map(|audio| self.body.end(Sound { audio, times }, &usage, after))
             }
@@ -249,7 +249,7 @@ impl Pump {
         let whole = last.is_ok();
         if self.send(last.map(Frame::data)).await && whole {
             let mut trailers = HeaderMap::new();
-            trailers.insert(USAGE, usage_value(&usage, self.rate));
+            trailers.insert(USAGE, usage_value(&usage, self.target.sample_rate));
             self.send(Ok(Frame::trailers(trailers))).await;
         }
     }

@@ -134,6 +134,7 @@ fn config(
         lexicon: app.lexicons.of(&caller.tenant),
         bench: app.config.engine.bench,
         opus_pre_skip: OPUS_PRE_SKIP_48K,
+        paces: app.paces().clone(),
         limits,
     })
 }

@@ -145,6 +145,7 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket, guard: Arc<
     accounts.close(|key| session.characters(key), &app.usage);
     app.sessions.withdraw(&drive.owner.resume_key(&drive.token));
     drive.watch.counters(drive.session.counters());
+    app.paces().absorb(drive.session.paces());
     counted.close = drive.over.unwrap_or("peer");
     tracing::info!(session = drive.accounts.account.request, close = counted.close, "session ended");
     drop(guard);

@@ -17,7 +17,6 @@ mod context;
 mod expiry;
 mod input;
 mod output;
-mod paces;
 mod reference;
 mod replay;
 mod timeout;
@@ -36,10 +35,10 @@ pub use timeout::TimeoutReason;
 pub use utterance::TAIL_WAIT;
 
 use crate::dialect::Dialect;
+use crate::paces::Paces;
 use crate::wire::{CloseCode, Hello, Native, ServerMessage, WireError};
 use context::{Context, LettingGo};
 use output::Outbox;
-use paces::Paces;
 use watch::{Pings, Rate};
 
 /// A message of the peer.
@@ -134,7 +133,7 @@ impl Session {
             token_until: None,
             busy: false,
             busy_since: Tick::ZERO,
-            paces: Paces::default(),
+            paces: config.paces.clone(),
             counters: Counters::default(),
             now,
             config,
@@ -316,6 +315,12 @@ impl Session {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.contexts.values().any(|context| context.utterance.is_live())
+    }
+
+    /// How fast the voices of this session speak, as far as is known.
+    #[must_use]
+    pub const fn paces(&self) -> &Paces {
+        &self.paces
     }
 
     #[must_use]

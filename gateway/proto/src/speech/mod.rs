@@ -174,7 +174,7 @@ impl SpeechRequest {
         let input = spoken(&mut fields, "input", input_max)?;
         let model = fields.string("model", 256)?;
         let format = fields.string("response_format", 64)?;
-        let speed = fields.number("speed", SPEED_MIN, SPEED_MAX)?.unwrap_or(1.0);
+        let speed = speed(&mut fields)?;
         let stream = fields
             .choice("stream_format", &[("audio", StreamFormat::Audio), ("sse", StreamFormat::Sse)])?
             .unwrap_or(StreamFormat::Audio);
@@ -216,6 +216,11 @@ impl SpeechRequest {
 
     /// Layouts in the order HTTP prefers them: all the text is there.
     pub const LAYOUTS: [Layout; 2] = [Layout::Whole, Layout::Streamed];
+}
+
+/// How fast to speak, 1 where nothing is said.
+pub(crate) fn speed(fields: &mut Fields) -> Result<f64, WireError> {
+    Ok(fields.number("speed", SPEED_MIN, SPEED_MAX)?.unwrap_or(1.0))
 }
 
 /// A whole text that can be spoken, of at most `characters_max` characters.

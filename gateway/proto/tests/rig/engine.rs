@@ -60,6 +60,7 @@ pub fn config() -> Config {
         lexicon: std::sync::Arc::default(),
         bench: false,
         opus_pre_skip: PRE_SKIP,
+        paces: proto::paces::Paces::default(),
         limits: Limits::default(),
     }
 }
