@@ -10,7 +10,7 @@ use crate::lower::{Lowered, Shape, row_count};
 /// Inputs start at multiples of this many words.
 const INPUT_ALIGN: usize = 64;
 /// Token rows of the smallest prefill graph.
-const TOKENS_MIN: usize = 64;
+const TOKENS_MIN: u32 = 64;
 
 /// One recording of one shape.
 pub(crate) struct Variant {
@@ -37,23 +37,18 @@ pub(crate) struct Executable {
     padding: Vec<i32>,
 }
 
-/// Powers of two up to `most`, and `most`.
-pub(crate) fn buckets(least: usize, most: usize) -> Vec<usize> {
-    let mut list: Vec<usize> =
-        std::iter::successors(Some(least), |n| n.checked_mul(2)).take_while(|&n| n < most).collect();
-    list.push(most);
-    list
-}
-
 /// Every shape an executable of `key` is recorded for, the smallest first.
 pub(crate) fn shapes(key: ShapeKey, program: &Program) -> Vec<Shape> {
+    let buckets = |least, most| -> Vec<usize> {
+        device::row_buckets(least, most).into_iter().map(|rows| rows as usize).collect()
+    };
     let counts_tokens = program.values.iter().any(|value| value.rows == Rows::Tokens);
     let rows = match key.stage {
         // A batch of prompts is bounded by its tokens: one row count is enough.
         Stage::Prefill | Stage::Encode => vec![key.bucket as usize],
-        Stage::Codec | Stage::Decode => buckets(1, key.bucket as usize),
+        Stage::Codec | Stage::Decode => buckets(1, key.bucket),
     };
-    let tokens = if counts_tokens { buckets(TOKENS_MIN, key.length as usize) } else { vec![0] };
+    let tokens = if counts_tokens { buckets(TOKENS_MIN, key.length) } else { vec![0] };
     let pairs = tokens.iter().flat_map(|&tokens| rows.iter().map(move |&batch| Shape { batch, tokens }));
     pairs.collect()
 }

@@ -7,6 +7,7 @@
 //! live row count; a GPU captures it as a graph for a bucket.
 
 mod backend;
+mod buckets;
 mod catalog;
 mod checkpoint;
 mod error;
@@ -19,6 +20,7 @@ pub use backend::{
     Backend, Completed, Dtype, ExecutableId, HostTensor, Launch, PagedId, PagedSpec, StateId, StateSpec,
     WeightForm, WeightId,
 };
+pub use buckets::row_buckets;
 pub use catalog::{Catalog, WeightInfo};
 pub use checkpoint::{Checkpoint, TensorInfo};
 pub use error::DeviceError;

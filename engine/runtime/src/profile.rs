@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use contract::{Clip, Lane, LaunchId, Partition, Span, Stage, VoiceChoice};
-use device::{Completed, Launch};
+use device::{Completed, Launch, row_buckets};
 use models::{
     CodecRow, DecodeRow, NextText, PlannedClip, PrefillRow, Prompt, SpeechPlan, StageInputs, VoiceFeatures,
 };
@@ -17,9 +17,7 @@ use sched::SchedConfig;
 use crate::clock::Clock;
 use crate::shared::Shared;
 use crate::voices::VoiceCache;
-use crate::warm::{
-    LAUNCH_LIMIT, PAGE_POSITIONS, Prepared, Warming, pages_for, powers_of_two, prepare, warm_request,
-};
+use crate::warm::{LAUNCH_LIMIT, PAGE_POSITIONS, Prepared, Warming, pages_for, prepare, warm_request};
 use crate::{OpenError, OpenOptions};
 
 /// Launches of which the quickest counts: whatever disturbs a launch only makes it longer. One more
@@ -113,8 +111,8 @@ pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
     Ok(Measured {
         model: info.models[0].name.clone(),
         frame: Span::of_samples(u64::from(facts.samples_per_frame), facts.sample_rate),
-        decode_buckets: powers_of_two(config.slots),
-        codec_buckets: powers_of_two(bench.warming.codec_rows),
+        decode_buckets: row_buckets(1, config.slots),
+        codec_buckets: row_buckets(1, bench.warming.codec_rows),
         codec_lengths: facts.codec_lengths.clone(),
         look_ahead: facts.look_ahead,
         rows_per_context: facts.rows_per_context,
@@ -150,7 +148,7 @@ impl<'a> Bench<'a> {
     }
 
     fn decode(&mut self, partition: Partition) -> Result<MeasuredStage, OpenError> {
-        let rows = powers_of_two(self.slots);
+        let rows = row_buckets(1, self.slots);
         let most = self.slots.max(1);
         let fits = |position: &u32| most * (*position + 1).div_ceil(PAGE_POSITIONS) < self.pages;
         let lengths: Vec<u32> = POSITIONS.into_iter().filter(fits).collect();
@@ -207,7 +205,7 @@ impl<'a> Bench<'a> {
     }
 
     fn codec(&mut self, partition: Partition) -> Result<MeasuredStage, OpenError> {
-        let rows = powers_of_two(self.warming.codec_rows.min(self.slots));
+        let rows = row_buckets(1, self.warming.codec_rows.min(self.slots));
         let lengths = self.warming.facts.codec_lengths.clone();
         let mut micros = Vec::new();
         for &count in &rows {

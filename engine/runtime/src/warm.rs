@@ -13,7 +13,7 @@ use contract::{
 };
 use cpu::{CpuBackend, CpuOptions};
 use cuda::{CudaBackend, CudaOptions};
-use device::{Backend, Completed, ExecutableId, Launch};
+use device::{Backend, Completed, ExecutableId, Launch, row_buckets};
 use models::{
     Capacity, CodecRow, DecodeRow, Model, NextText, PlacedModel, PlannedClip, PrefillRow, Prompt,
     RowSampling, SpeechPlan, StageFacts, StageInputs, TextLogic, VoiceFeatures,
@@ -269,7 +269,7 @@ impl Warming<'_> {
         let prefill = self.measure_prefill(&plan, &prompt)?;
         // Recorded shapes are measured one by one; elsewhere a step grows by what a row costs.
         let rows: Vec<u32> = if self.backend.costs_by_bucket() {
-            powers_of_two(slots)
+            row_buckets(1, slots)
         } else {
             [1, 4].into_iter().filter(|rows| *rows <= slots).collect()
         };
@@ -279,8 +279,8 @@ impl Warming<'_> {
         }
         let decode = CostTable::new(rows, vec![MEASURED_POSITION], decode)?;
         let frame_span = Span::of_samples(u64::from(self.facts.samples_per_frame), self.facts.sample_rate);
-        let buckets = powers_of_two(slots);
-        let codec_buckets = powers_of_two(self.codec_rows);
+        let buckets = row_buckets(1, slots);
+        let codec_buckets = row_buckets(1, self.codec_rows);
         let mut profile = Profile::new(frame_span, buckets, codec_buckets, self.facts.codec_lengths.clone())
             .with_cost(Stage::Decode, Partition::Lm, decode)
             .with_cost(Stage::Prefill, Partition::Whole, prefill.clone())
@@ -352,7 +352,7 @@ impl Warming<'_> {
         let lane = if partition == Partition::Whole { Lane::Urgent } else { Lane::Background };
         let lengths = self.facts.codec_lengths.clone();
         let by_bucket = self.backend.costs_by_bucket();
-        let measured = if by_bucket { powers_of_two(self.codec_rows) } else { vec![1] };
+        let measured = if by_bucket { row_buckets(1, self.codec_rows) } else { vec![1] };
         let mut micros = Vec::new();
         for &count in &measured {
             for &length in &lengths {
@@ -453,10 +453,4 @@ pub(crate) fn warm_request(info: &EngineInfo, voice: VoiceChoice) -> OpenContext
 pub(crate) fn pages_for(slot: u32, positions: usize) -> Vec<u32> {
     let count = u32::try_from(positions.div_ceil(PAGE_POSITIONS as usize)).unwrap_or(1);
     (0..count).map(|index| 1 + slot * count + index).collect()
-}
-
-pub(crate) fn powers_of_two(up_to: u32) -> Vec<u32> {
-    let mut axis: Vec<u32> = (0..32).map(|shift| 1 << shift).take_while(|power| *power < up_to).collect();
-    axis.push(up_to.max(1));
-    axis
 }

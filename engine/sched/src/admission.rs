@@ -14,14 +14,18 @@ impl Sched {
     /// this many positions, whose voice needs no encoding. [`Span::MAX`] when no slot can be foreseen.
     #[must_use]
     pub fn predict_first_audio(&self, now: Tick, prompt_tokens: u32) -> Span {
-        self.predict(now.max(self.now), prompt_tokens, None)
+        let now = now.max(self.now);
+        let first = self.view(now).ladder_length(self.ladder.rung(), 0);
+        self.predict(now, prompt_tokens, None, first)
     }
 
     /// Whether a context whose first segment has just become ready is turned away, and with what hint.
     pub(crate) fn refusal(&self, id: ContextId) -> Option<(RefusalCause, Span)> {
         let context = self.contexts.get(&id)?;
         let prompt_tokens = context.waiting()?.prompt_tokens;
-        let predicted = self.predict(self.now, prompt_tokens, Some(id));
+        // Under load first chunks grow, and are cut where a whole one would come late: what decides is whether the
+        // shortest would still be in time.
+        let predicted = self.predict(self.now, prompt_tokens, Some(id), self.profile.shortest_length());
         let running = self.pace.contexts + self.newcomers_beside(Some(id)).count() as u32;
         // Costs are corrected by launches only: an idle engine that refused on a pessimistic prediction
         // would never launch again, and so never learn that it was wrong.
@@ -66,31 +70,45 @@ impl Sched {
         if tenants.len() > 1 && own >= share { self.config.ttfa_target } else { limit }
     }
 
-    fn predict(&self, now: Tick, prompt_tokens: u32, newcomer: Option<ContextId>) -> Span {
+    /// Time to first audio for a first chunk of `first` frames.
+    fn predict(&self, now: Tick, prompt_tokens: u32, newcomer: Option<ContextId>, first: u32) -> Span {
         let view = self.view(now);
-        let rung = self.ladder.rung();
         let mut lane = self.lane_free_at(Lane::Lm).since(now).max(Span::ZERO);
-        let mut ahead = 0_u32;
-        for tokens in self.newcomers_beside(newcomer) {
-            ahead += 1;
-            lane += self.prefill_cost(1, tokens);
-        }
+        let newcomers: Vec<u32> = self.newcomers_beside(newcomer).collect();
+        let ahead = newcomers.len() as u32;
+        let (packs, prefill) = self.packed(&newcomers, prompt_tokens);
+        lane += packs;
         for encode in self.encodes.values().filter(|encode| encode.launch.is_none()) {
             lane += self.encode_cost(encode);
         }
-        let prefill = self.prefill_cost(1, prompt_tokens);
         let deadline_aware =
             self.config.prefill_policy != PrefillPolicy::PrefillFirst && !self.prefill_first();
         let short = deadline_aware && self.index.least_slack(&view) < prefill;
         let deferral = if short { self.config.deferral_cap } else { Span::ZERO };
         let contexts = self.pace.contexts + ahead + 1;
         let round = self.round_time(contexts, self.pace.positions.max(prompt_tokens));
-        let first = view.ladder_length(rung, 0);
         let steps = i64::from(first - 1 + self.profile.look_ahead);
         let urgent_wait = self.lane_free_at(Lane::Urgent).since(now).max(Span::ZERO);
         let codec = view.codec_cost(Lane::Urgent, 1, first);
         let generate = lane + deferral + prefill + round.times(steps);
         self.room_wait(ahead, prompt_tokens) + generate.max(urgent_wait) + codec
+    }
+
+    /// Time of the packs that go before this prompt's own, and of its own: newcomers are packed, not run one by one.
+    fn packed(&self, newcomers: &[u32], prompt_tokens: u32) -> (Span, Span) {
+        let mut before = Span::ZERO;
+        let (mut rows, mut tokens) = (0, 0_u32);
+        for &next in newcomers.iter().chain([&prompt_tokens]) {
+            let full = rows >= self.config.prefill_rows_max
+                || tokens.saturating_add(next) > self.config.prefill_tokens_max;
+            if full && rows > 0 {
+                before += self.prefill_cost(rows, tokens);
+                (rows, tokens) = (0, 0);
+            }
+            rows += 1;
+            tokens = tokens.saturating_add(next);
+        }
+        (before, self.prefill_cost(rows, tokens))
     }
 
     /// Prompt positions of the contexts let in, beside this one, whose first prefill still waits.

@@ -109,6 +109,12 @@ impl Profile {
         self.codec_lengths.last().copied().unwrap_or(1)
     }
 
+    /// The shortest captured chunk: what a first chunk is at least.
+    #[must_use]
+    pub fn shortest_length(&self) -> u32 {
+        self.codec_lengths.first().copied().unwrap_or(1)
+    }
+
     /// Contexts the largest decode executable holds.
     #[must_use]
     pub fn decode_contexts_max(&self) -> u32 {
