@@ -194,6 +194,7 @@ fn acronyms_are_spelled_unless_they_are_words() {
         ("AT&T, R&D", "A T and T, R and D"),
         ("COVID-19, GPT-4, mp3, H200", "COVID nineteen, G P T four, mp three, H two hundred"),
         ("WHO IS IT", "WHO IS IT"),
+        ("the US and GIVE US TIME", "the U S and GIVE US TIME"),
         ("World War II", "World War two"),
         ("#fun @bob", "hashtag fun at bob"),
         ("and/or w/o you & me", "and or without you and me"),

@@ -17,8 +17,9 @@ pub use foreign::foreign;
 use crate::dialect::Dialect;
 use crate::elevenlabs::{OutputFormat, Query, read_request};
 use crate::pacer::Packet;
+use crate::reader::Reader;
 use crate::realtime::{Realtime, Start};
-use crate::segmenter::{Segmenter, Zones};
+use crate::segmenter::Zones;
 use crate::session::{
     Config, EncodeWork, Encoded, EngineCommand, EpochKey, Limits as SessionLimits, Message, Output, Session,
 };
@@ -38,11 +39,16 @@ pub fn wire(bytes: &[u8]) {
     let _ = SpeechRequest::decode(&text, 4_096);
     let _ = crate::cartesia::read_request(&text, 4_096);
     let _ = read_request(&text, Query { voice: String::new(), format: OutputFormat::Opus }, 4_096);
-    let mut pieces = Vec::new();
-    let mut segmenter = Segmenter::new(Zones::streamed(u32::from(bytes.first().copied().unwrap_or(0))));
-    segmenter.push(&text, &mut pieces);
-    segmenter.release(&mut pieces);
-    segmenter.flush(&mut pieces);
+    let zones = Zones::streamed(u32::from(bytes.first().copied().unwrap_or(0)));
+    let english = ear::Ear::new(ear::language("english"), Arc::default());
+    for ear in [None, Some(english)] {
+        let mut parts = Vec::new();
+        let mut reader = Reader::new(ear, zones);
+        reader.push(&text, &mut parts);
+        reader.release(&mut parts);
+        reader.push(&text, &mut parts);
+        reader.flush(&mut parts);
+    }
 }
 
 /// A whole session under virtual time. The bytes choose what happens next: messages (well formed, and

@@ -10,7 +10,7 @@ const SPELLED: &[&str] = &[
     "EU", "EV", "FAQ", "FBI", "FDA", "FOMC", "GPU", "HIV", "HR", "IBM", "ICU", "ID", "IEEE", "IMF", "IOS",
     "IP", "IPO", "IQ", "IRS", "ISO", "IT", "IV", "MA", "MBA", "MIT", "MRI", "MVP", "NBA", "OECD", "OK",
     "PIN", "PA", "QA", "RNA", "SEO", "SUV", "TSA", "UAE", "UCLA", "UFO", "UI", "UK", "UN", "URL", "USA",
-    "USB", "UV", "UX", "VIP", "WHO", "WWI", "WWII",
+    "USB", "UV", "UX", "VIP", "US", "WHO", "WWI", "WWII",
 ];
 
 /// Of these, the ones that are words in a headline: spelled out only where nothing around says otherwise.
