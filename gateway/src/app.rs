@@ -1,10 +1,11 @@
 //! What every connection shares.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use contract::{EngineHandle, Health};
 use metrics_exporter_prometheus::PrometheusHandle;
+use proto::paces::Paces;
 
 use crate::auth::{Auth, Policy};
 use crate::clock::Clock;
@@ -12,6 +13,7 @@ use crate::config::Config;
 use crate::drain::Drain;
 use crate::encode::EncodePool;
 use crate::error::ApiError;
+use crate::lexicons::Lexicons;
 use crate::stream::Registry;
 use crate::usage::UsageLog;
 use crate::voices::Store;
@@ -23,10 +25,13 @@ pub struct App {
     pub(crate) auth: Auth,
     /// Where clients' voices are kept, if they are.
     pub(crate) voices: Option<Arc<Store>>,
+    pub(crate) lexicons: Lexicons,
     pub(crate) usage: UsageLog,
     pub(crate) drain: Drain,
     pub(crate) encode: EncodePool,
     pub(crate) sessions: Registry,
+    /// How fast voices speak, as far as sessions that have ended and whole texts have shown.
+    paces: Mutex<Paces>,
     /// When the process started, for listings that ask for a calendar time.
     pub(crate) started_unix: u64,
     pub(crate) metrics: Option<&'static PrometheusHandle>,
@@ -56,10 +61,12 @@ impl App {
             clock,
             auth: Auth::new(Policy::everybody()?),
             voices,
+            lexicons: Lexicons::default(),
             usage,
             drain: Drain::new(),
             encode,
             sessions: registry,
+            paces: Mutex::new(Paces::default()),
             started_unix: crate::clock::unix_seconds(),
             metrics: crate::metrics::install(),
             prefix: random_hex::<4>()?,
@@ -72,6 +79,11 @@ impl App {
     pub(crate) fn set_engine(&self, outcome: Result<Arc<dyn EngineHandle>, String>) {
         // A second outcome cannot occur: one task opens the engine, once.
         drop(self.engine.set(outcome));
+    }
+
+    pub(crate) fn paces(&self) -> MutexGuard<'_, Paces> {
+        // Whoever panicked with it left whole entries.
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The engine, if it serves.

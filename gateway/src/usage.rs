@@ -31,7 +31,7 @@ pub(crate) struct Account {
     pub(crate) subject: String,
     /// The request's or the session's id.
     pub(crate) request: String,
-    /// `speech` or `stream`.
+    /// The endpoint: `speech`, `stream`, `elevenlabs`...
     pub(crate) door: &'static str,
 }
 
@@ -106,6 +106,17 @@ impl UsageLog {
         if let Some(lines) = &self.lines {
             order(lines, Order::Reopen);
         }
+    }
+}
+
+/// An engine's own count, and what was counted here where it says less: one that fails may say nothing.
+pub(crate) fn joined(here: Usage, engine: Usage) -> Usage {
+    Usage {
+        characters: here.characters,
+        text_ids: here.text_ids.max(engine.text_ids),
+        frames: here.frames.max(engine.frames),
+        samples: here.samples.max(engine.samples),
+        ..engine
     }
 }
 

@@ -13,13 +13,24 @@ use codecs::pcm::RawEncoding;
 use crate::alignment::TimedCharacter;
 use crate::body::comments;
 use crate::dialect::Step;
-use crate::wire::{CLOCK_HZ, ClientMessage, ContextRef, Flags, Header, PacketKind, Text, TextAppend};
+use crate::wire::{
+    CLOCK_HZ, ClientMessage, ContextRef, Flags, Header, PacketKind, Text, TextAppend, WireError,
+};
 
 /// 48 kHz samples gathered for one message. The session's bounds of what a socket may owe are only kept if
 /// much sound leaves in several messages: 200 ms of 48 kHz PCM are 26 KB of base64.
 const GATHERED_MAX: u64 = CLOCK_HZ as u64 / 5;
 /// 48 kHz samples of an Opus packet.
 const OPUS_PACKET: u32 = 960;
+
+/// Refuses a speed, the field `param`, that a socket cannot keep: only whole texts are stretched.
+pub(crate) fn unstretched(speed: f64, param: &'static str) -> Result<(), WireError> {
+    if speed == 1.0 {
+        return Ok(());
+    }
+    let hint = "on a socket only 1.0; leave it out, or send the text whole over HTTP".to_owned();
+    Err(WireError::Unsupported { param, hint })
+}
 
 /// Contexts by the name that the client gave them. As many as a session has open, which it bounds.
 #[derive(Debug)]

@@ -98,6 +98,20 @@ async fn times_come_with_the_sound_and_cover_the_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_speed_shortens_the_sound_and_its_times() {
+    let server = start("").await;
+    let seconds = own(&server, "pcm", 24_000).await.len() as f64 / 48_000.0;
+    let body = json!({"text": TEXT, "seed": 11, "voice_settings": {"speed": 2.0}});
+    let path = "/v1/text-to-speech/instant/with-timestamps?output_format=pcm_24000";
+    let told = post(server.public, path, &body.to_string()).await.json();
+    let audio = BASE64_STANDARD.decode(told["audio_base64"].as_str().expect("audio")).expect("base64");
+    assert!((audio.len() as f64 / 48_000.0 - seconds / 2.0).abs() < 0.1);
+    let ends = told["alignment"]["character_end_times_seconds"].as_array().expect("ends");
+    let last = ends.last().and_then(Value::as_f64).expect("a character");
+    assert!((last - seconds / 2.0).abs() < 0.1, "{last} of {seconds}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn events_of_cartesia_carry_sound_words_and_an_end() {
     let server = start("").await;
     let pcm = own(&server, "pcm", 24_000).await;

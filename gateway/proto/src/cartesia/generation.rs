@@ -1,6 +1,7 @@
 //! The fields that say who speaks and how, the same in every request.
 
 use crate::catalog::Ask;
+use crate::speech::speed;
 use crate::wire::{Fields, Json, SamplingFields, WireError};
 
 const NAME_BYTES_MAX: usize = 256;
@@ -14,12 +15,6 @@ pub(super) fn take(fields: &mut Fields) -> Result<Ask, WireError> {
         Some(language) => Some(language),
         None => fields.string("locale", 64)?,
     };
-    if let Some(mut config) = fields.lenient_object("generation_config")?
-        && config.number("speed", f64::MIN, f64::MAX)?.is_some_and(|speed| speed != 1.0)
-    {
-        let hint = "only 1.0; leave it out".to_owned();
-        return Err(WireError::Unsupported { param: "generation_config.speed", hint });
-    }
     Ok(Ask {
         model: fields.string("model_id", NAME_BYTES_MAX)?.filter(|name| !name.starts_with("sonic")),
         voice: voice(fields)?,
@@ -27,6 +22,14 @@ pub(super) fn take(fields: &mut Fields) -> Result<Ask, WireError> {
         sampling: SamplingFields { seed: fields.u53("seed")?, ..SamplingFields::default() },
         ..Ask::default()
     })
+}
+
+/// The one part of `generation_config` that is kept.
+///
+/// # Errors
+/// A speed out of bounds.
+pub(super) fn speed_of(fields: &mut Fields) -> Result<f64, WireError> {
+    fields.lenient_object("generation_config")?.map_or(Ok(1.0), |mut config| speed(&mut config))
 }
 
 /// A name, or `{id}`; an embedding is none of this server's voices.

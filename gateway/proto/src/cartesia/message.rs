@@ -7,6 +7,7 @@ use super::format::{Container, OutputFormat};
 use super::generation;
 use super::request::CONTEXT_ID_BYTES_MAX;
 use crate::catalog::Ask;
+use crate::named::unstretched;
 use crate::wire::{AudioChoice, Fields, Json, Text, WireCodec, WireError};
 
 /// How long text may wait for more when the client does not say.
@@ -96,9 +97,14 @@ impl Generate {
             let hint = "a socket carries raw samples; use raw".to_owned();
             return Err(WireError::Unsupported { param: "output_format.container", hint });
         }
+        unstretched(generation::speed_of(&mut self.rest)?, "generation_config.speed")?;
         Ok(Opening {
             ask: generation::take(&mut self.rest)?,
-            audio: AudioChoice { codec: WireCodec::Pcm, sample_rate: Some(format.sample_rate) },
+            audio: AudioChoice {
+                codec: WireCodec::Pcm,
+                sample_rate: Some(format.sample_rate),
+                ..AudioChoice::default()
+            },
             encoding: format.encoding,
             timestamps: self.rest.boolean("add_timestamps")?.unwrap_or(false),
         })

@@ -33,7 +33,9 @@ pub fn read_request(body: &str, input_max: usize) -> Result<SpeechAsk, WireError
         format: format.speech_format(),
         sample_rate: Some(format.sample_rate),
         stream: StreamFormat::Audio,
-        speed: 1.0,
+        speed: generation::speed_of(&mut fields)?,
+        whole: false,
+        loudness: None,
         reference: None,
     };
     Ok(SpeechAsk {
@@ -51,7 +53,7 @@ mod tests {
     use crate::speech::SpeechFormat;
 
     const BODY: &str = r#"{"model_id":"sonic-3","transcript":"Hi.","language":"en","locale":null,
-        "voice":{"mode":"id","id":"june"},"add_timestamps":true,"context_id":"c",
+        "voice":{"mode":"id","id":"june"},"add_timestamps":true,"context_id":"c","generation_config":{"speed":1.25,"emotion":"calm"},
         "output_format":{"container":"raw","encoding":"pcm_f32le","sample_rate":44100},"a_field":{}}"#;
 
     #[test]
@@ -61,7 +63,7 @@ mod tests {
         assert_eq!(request.format.encoding(), Some(RawEncoding::F32Le));
         assert_eq!((request.ask.model, request.ask.voice.as_deref()), (None, Some("june")));
         assert_eq!((request.ask.language.as_deref(), context_id.as_deref()), (Some("en"), Some("c")));
-        assert!(add_timestamps);
+        assert!(add_timestamps && request.speed == 1.25);
         let plain = BODY.replace(r#"{"mode":"id","id":"june"}"#, r#""june""#);
         assert_eq!(read_request(&plain, 100).expect("valid").request.ask.voice.as_deref(), Some("june"));
     }
@@ -74,12 +76,7 @@ mod tests {
             ("44100", "96000", "field_out_of_range", "output_format.sample_rate"),
             ("\"mode\":\"id\"", "\"mode\":\"embedding\"", "unsupported", "voice.mode"),
             ("\"Hi.\"", "\" \"", "field_out_of_range", "transcript"),
-            (
-                "\"a_field\":{}",
-                "\"generation_config\":{\"speed\":1.5}",
-                "unsupported",
-                "generation_config.speed",
-            ),
+            ("\"speed\":1.25", "\"speed\":0", "field_out_of_range", "generation_config.speed"),
         ] {
             let refused = read_request(&BODY.replace(from, to), 100).expect_err(to);
             assert_eq!((refused.code(), refused.param()), (code, Some(param)), "{to}");

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::Alignment;
-use super::request::voice_settings;
+use super::request::speed_of;
+use crate::named::unstretched;
 use crate::wire::{Fields, Json, Text, WireError};
 
 /// Bytes of a context's id.
@@ -35,7 +36,7 @@ impl ClientMessage {
     }
 
     fn rest(fields: &mut Fields, context_id: Option<String>) -> Result<Self, WireError> {
-        voice_settings(fields)?;
+        unstretched(speed_of(fields)?, "voice_settings.speed")?;
         Ok(Self {
             context_id,
             text: fields.text("text")?,

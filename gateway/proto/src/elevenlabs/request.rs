@@ -1,8 +1,8 @@
 //! What the REST endpoints are asked: the query and the JSON body.
 
-use super::{OutputFormat, is_their_model};
+use super::{OutputFormat, is_their_model, normalize};
 use crate::catalog::Ask;
-use crate::speech::{SpeechRequest, StreamFormat, spoken};
+use crate::speech::{SpeechRequest, StreamFormat, speed, spoken};
 use crate::wire::{Fields, Json, SamplingFields, WireError};
 
 /// What the URL of a REST call says.
@@ -22,11 +22,12 @@ pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<Speech
     };
     let mut fields = Fields::lenient(entries, "");
     let input = spoken(&mut fields, "text", input_max)?;
-    voice_settings(&mut fields)?;
+    let speed = speed_of(&mut fields)?;
     let ask = Ask {
         model: fields.string("model_id", 256)?.filter(|name| !is_their_model(name)),
         voice: Some(query.voice),
         language: fields.string("language_code", 64)?,
+        normalize: fields.string("apply_text_normalization", 64)?.and_then(|how| normalize(&how)),
         sampling: SamplingFields { seed: fields.u53("seed")?, ..SamplingFields::default() },
         ..Ask::default()
     };
@@ -36,22 +37,19 @@ pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<Speech
         format: query.format.speech_format(),
         sample_rate: Some(query.format.rate_hz()),
         stream: StreamFormat::Audio,
-        speed: 1.0,
+        speed,
+        whole: false,
+        loudness: None,
         reference: None,
     })
 }
 
-/// Of the voice's settings only one would be missed: a speed that is not kept is refused.
-pub(super) fn voice_settings(fields: &mut Fields) -> Result<(), WireError> {
-    let Some(mut settings) = fields.lenient_object("voice_settings")? else { return Ok(()) };
-    match settings.number("speed", f64::MIN, f64::MAX)? {
-        None => Ok(()),
-        Some(1.0) => Ok(()),
-        Some(_) => Err(WireError::Unsupported {
-            param: "voice_settings.speed",
-            hint: "only 1.0; leave it out".to_owned(),
-        }),
-    }
+/// The one of a voice's settings that is kept.
+///
+/// # Errors
+/// A speed out of bounds.
+pub(super) fn speed_of(fields: &mut Fields) -> Result<f64, WireError> {
+    fields.lenient_object("voice_settings")?.map_or(Ok(1.0), |mut settings| speed(&mut settings))
 }
 
 #[cfg(test)]
@@ -65,9 +63,10 @@ mod tests {
     #[test]
     fn a_body_as_clients_send_it_is_read() {
         let body = r#"{"text":"Hi.","model_id":"eleven_turbo_v2_5","language_code":"en","seed":7,
-            "voice_settings":{"stability":0.5,"speed":1.0},"previous_text":null,"a_field_of_tomorrow":[1]}"#;
+            "voice_settings":{"stability":0.5,"speed":1.1},"previous_text":null,"a_field_of_tomorrow":[1]}"#;
         let request = read(body).expect("valid");
         assert_eq!((request.input.as_str(), request.sample_rate), ("Hi.", Some(8_000)));
+        assert_eq!(request.speed, 1.1);
         assert_eq!((request.ask.model, request.ask.voice.as_deref()), (None, Some("june")));
         assert_eq!((request.ask.language.as_deref(), request.ask.sampling.seed), (Some("en"), Some(7)));
     }
@@ -79,7 +78,11 @@ mod tests {
             ("{}", "missing_field", Some("text")),
             (r#"{"text":"..."}"#, "field_out_of_range", Some("text")),
             (r#"{"text":7}"#, "wrong_type", Some("text")),
-            (r#"{"text":"a","voice_settings":{"speed":1.2}}"#, "unsupported", Some("voice_settings.speed")),
+            (
+                r#"{"text":"a","voice_settings":{"speed":9}}"#,
+                "field_out_of_range",
+                Some("voice_settings.speed"),
+            ),
         ] {
             let refused = read(body).expect_err(body);
             assert_eq!((refused.code(), refused.param()), (code, param), "{body}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use contract::{EngineInfo, Span};
 
 use crate::catalog::Voices;
+use crate::paces::Paces;
 
 /// Bounds of a session. Every one is told to the client in `ready` or in docs/protocol.md section 11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +66,13 @@ pub struct Config {
     pub tenant: u32,
     /// Kept voices that this session may speak with.
     pub voices: Option<Arc<dyn Voices>>,
+    /// How the tenant says single words.
+    pub lexicon: Arc<ear::Lexicon>,
     /// Whether the server was started for benchmarking.
     pub bench: bool,
     /// Opus encoder's look-ahead in 48 kHz samples (312 for libopus' audio and voip modes).
     pub opus_pre_skip: u16,
+    /// What is known of how fast voices speak.
+    pub paces: Paces,
     pub limits: Limits,
 }

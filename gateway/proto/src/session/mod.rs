@@ -17,7 +17,6 @@ mod context;
 mod expiry;
 mod input;
 mod output;
-mod paces;
 mod reference;
 mod replay;
 mod timeout;
@@ -36,10 +35,10 @@ pub use timeout::TimeoutReason;
 pub use utterance::TAIL_WAIT;
 
 use crate::dialect::Dialect;
+use crate::paces::Paces;
 use crate::wire::{CloseCode, Hello, Native, ServerMessage, WireError};
 use context::{Context, LettingGo};
 use output::Outbox;
-use paces::Paces;
 use watch::{Pings, Rate};
 
 /// A message of the peer.
@@ -134,7 +133,7 @@ impl Session {
             token_until: None,
             busy: false,
             busy_since: Tick::ZERO,
-            paces: Paces::default(),
+            paces: config.paces.clone(),
             counters: Counters::default(),
             now,
             config,
@@ -318,9 +317,24 @@ impl Session {
         self.contexts.values().any(|context| context.utterance.is_live())
     }
 
+    /// How fast the voices of this session speak, as far as is known.
+    #[must_use]
+    pub const fn paces(&self) -> &Paces {
+        &self.paces
+    }
+
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Unicode scalar values that the client has sent for an epoch; 0 for one that is gone.
+    #[must_use]
+    pub fn characters(&self, key: EpochKey) -> u64 {
+        let current = self.contexts.get(&key.context).map(|context| &context.utterance);
+        let old = self.letting_go.get(&key).map(|letting_go| &letting_go.utterance);
+        let utterance = current.filter(|utterance| utterance.key == key).or(old);
+        utterance.map_or(0, |utterance| utterance.characters)
     }
 
     /// 48 kHz samples waiting in the pacers, for the queue-depth metric.
@@ -400,12 +414,12 @@ impl Session {
             self.close(CloseCode::SlowReader);
             return;
         }
+        self.send_packets(now);
         let may_open = self.letting_go.len() < LETTING_GO_COUNT_MAX;
         for context in self.contexts.values_mut() {
             let may_open = may_open && context.awaited.is_none();
             context.utterance.pump(&context.target, self.config.tenant, may_open, &mut self.out);
         }
-        self.send_packets(now);
         self.send_spoken(now);
         self.send_ends(now);
         for context in self.contexts.values_mut() {

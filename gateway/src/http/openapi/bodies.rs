@@ -2,7 +2,7 @@
 
 use codecs::stretch::{SPEED_MAX, SPEED_MIN};
 use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
-use proto::wire::SAMPLE_RATES;
+use proto::wire::{LOUDNESS, SAMPLE_RATES};
 use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
@@ -42,6 +42,9 @@ pub(super) fn speech(characters_max: usize) -> RefOr<Schema> {
             "top_p": { "type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1 },
             "top_k": { "type": ["integer", "null"], "minimum": 0, "maximum": 65_536 },
             "repetition_penalty": { "type": ["number", "null"], "minimum": 1, "maximum": 2 },
+            "normalize": { "type": ["boolean", "null"] },
+            "trim": { "type": ["boolean", "null"] },
+            "loudness": { "type": ["integer", "null"], "minimum": LOUDNESS.start(), "maximum": LOUDNESS.end() },
             "layout": { "type": ["string", "null"], "enum": with_null(&["whole", "streamed"]) },
             "reference": clip_of,
         },
@@ -53,7 +56,7 @@ pub(super) fn client_secret() -> RefOr<Schema> {
     schema(json!({
         "type": "object", "additionalProperties": false,
         "properties": {
-            "expires_after": { "type": "object", "additionalProperties": false, "properties": {
+            "expires_after": { "type": ["object", "null"], "additionalProperties": false, "properties": {
                 "anchor": { "type": "string", "enum": ["created_at"] },
                 "seconds": { "type": "integer", "minimum": 10, "maximum": 7_200 },
             } },

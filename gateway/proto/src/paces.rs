@@ -1,4 +1,4 @@
-//! How fast the voices of a session speak, from one context to the next.
+//! How fast voices speak, known from one context to the next.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,31 @@ use crate::catalog::Target;
 const VOICES_MAX: usize = 64;
 
 /// Paces by model and voice.
-#[derive(Debug, Default)]
-pub(super) struct Paces(BTreeMap<(String, String), Pace>);
+#[derive(Clone, Debug, Default)]
+pub struct Paces(BTreeMap<(String, String), Pace>);
 
 impl Paces {
     /// What is known of the voice of `target`.
-    pub(super) fn of(&self, target: &Target) -> Pace {
+    #[must_use]
+    pub fn of(&self, target: &Target) -> Pace {
         name(target).and_then(|name| self.0.get(&name)).copied().unwrap_or_default()
     }
 
     /// `pace` was measured of the voice of `target`.
-    pub(super) fn keep(&mut self, target: &Target, pace: Pace) {
-        let Some(name) = name(target).filter(|_| pace != Pace::default()) else { return };
+    pub fn keep(&mut self, target: &Target, pace: Pace) {
+        if let Some(name) = name(target).filter(|_| pace != Pace::default()) {
+            self.insert(name, pace);
+        }
+    }
+
+    /// Takes over what somebody else has measured.
+    pub fn absorb(&mut self, other: &Self) {
+        for (name, pace) in &other.0 {
+            self.insert(name.clone(), *pace);
+        }
+    }
+
+    fn insert(&mut self, name: (String, String), pace: Pace) {
         self.0.insert(name, pace);
         if self.0.len() > VOICES_MAX {
             self.0.pop_first();
