@@ -346,14 +346,14 @@ fn unsupported(field: &'static str, model: &ModelInfo, hint: &str) -> WireError 
 }
 
 /// A list answer: `{object: "list", data: [...]}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Listing<T> {
     pub object: String,
     pub data: Vec<T>,
 }
 
 /// One entry of `GET /v1/models`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ModelEntry {
     pub id: String,
     pub object: String,
@@ -363,7 +363,7 @@ pub struct ModelEntry {
 }
 
 /// One entry of `GET /v1/audio/voices`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct VoiceEntry {
     pub id: String,
     pub name: String,

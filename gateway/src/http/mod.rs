@@ -4,6 +4,7 @@ mod assets;
 mod cartesia;
 mod catalogue;
 mod elevenlabs;
+mod openapi;
 mod speech;
 mod whole;
 mod words;
@@ -33,6 +34,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     // Bodies are bounded where they are read, each by its own configured bound.
     let body_bound = axum::extract::DefaultBodyLimit::disable();
     Router::new()
+        .route("/openapi.json", get(openapi::answer))
         .route("/v1/models", get(catalogue::models))
         .route("/v1/audio/voices", get(crate::voices::list).post(crate::voices::create))
         .route("/v1/audio/voices/{id}", axum::routing::delete(crate::voices::delete))

@@ -86,7 +86,7 @@ pub enum ErrorKind {
 }
 
 /// The one error object of every endpoint: `{type, code, message, param?, retry_after_ms?, request_id}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ErrorObject {
     #[serde(rename = "type")]
     pub kind: String,
@@ -102,7 +102,7 @@ pub struct ErrorObject {
 }
 
 /// Body of an HTTP error: `{error: {...}}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ErrorBody {
     pub error: ErrorObject,
 }
