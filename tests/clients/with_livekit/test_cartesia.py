@@ -111,7 +111,7 @@ def test_the_sdk_cancels_one_context_and_hears_the_other(server):
         assert events[-1].type == "done"
         pcm = b"".join(event.audio for event in events if event.type == "chunk")
         assert snr_db(speech(server, TEXT, "june", language="english"), pcm) >= 40
-        assert freed_within(server, 1.0)
+        assert freed_within(server, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_the_plugin_is_interrupted_and_the_engine_lets_go(server):
         await stream.aclose()
         # It sends no cancel: it closes the socket when the next turn begins.
         await speak(tts, "And one more.")
-        return await asyncio.to_thread(freed_within, server, 1.0)
+        return await asyncio.to_thread(freed_within, server, 5.0)
 
     before = metric(server, "voxlane_contexts_finished_total", 'reason="done"')
     assert run(server, interrupt)
