@@ -16,8 +16,9 @@ need() { # COMMAND DEBIAN_PACKAGE WHY
 need cargo "a Rust toolchain, 1.95 or later (rustup.rs)" "builds everything"
 need cc gcc "builds libopus"
 need python3 python3 "clients, parity and the intelligibility judge"
-need node nodejs "drives the browser"
-need npm npm "installs the browser driver"
+need node nodejs "drives the browser, runs clients"
+need npm npm "installs the browser driver and clients"
+need openssl openssl "certificates for clients that insist on TLS"
 need chromium chromium "the browser tests"
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 

@@ -17,10 +17,11 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("runtime", "engine/runtime", &["contract", "sched", "device", "models", "cpu", "cuda"]),
     ("scripted", "engine/scripted", &["contract"]),
     ("codecs", "codecs", &["contract"]),
-    ("proto", "gateway/proto", &["contract", "codecs"]),
+    ("ear", "gateway/ear", &[]),
+    ("proto", "gateway/proto", &["contract", "codecs", "ear"]),
     ("client", "gateway/client", &["proto", "codecs"]),
     ("load", "gateway/load", &["contract", "sched", "proto", "codecs", "client", "scripted"]),
-    ("gateway", "gateway", &["contract", "runtime", "scripted", "proto", "codecs", "client", "load"]),
+    ("gateway", "gateway", &["contract", "runtime", "scripted", "ear", "proto", "codecs", "client", "load"]),
 ];
 
 /// External crates that would break what a crate promises.
@@ -32,6 +33,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("models", &["tokio", "cudarc"]),
     ("runtime", &["axum", "tokio", "hyper"]),
     ("codecs", &["tokio"]),
+    ("ear", &["tokio", "serde"]),
     ("proto", &["tokio", "axum"]),
     ("load", &["axum"]),
 ];

@@ -4,6 +4,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`splice`] | joins decoded chunks into one sample stream; each sample leaves at most once, in order |
+//! | [`loudness`] | brings speech to a loudness, whole or while it streams |
 //! | [`resample`] | fixed-ratio rate conversion, delay trimmed, tail flushed |
 //! | [`opus`] | 20 ms packets with 48 kHz time stamps, exact pre-skip and end trim; a decoder for clients and tests |
 //! | [`stretch`] | faster and slower speech of the same pitch |
@@ -18,6 +19,7 @@
 
 pub mod flac;
 pub mod g711;
+pub mod loudness;
 pub mod ogg;
 pub mod opus;
 pub mod pcm;

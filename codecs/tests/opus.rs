@@ -269,6 +269,70 @@ fn a_decoder_survives_hostile_packets_and_still_decodes_good_ones() {
     }
 }
 
+/// A decode of any bytes gives as many samples as its header says, or refuses.
+fn decoded_as_stated(decoder: &mut OpusDecoder, bytes: &[u8]) -> bool {
+    match (decoder.decode(bytes).map(<[f32]>::len), packet_duration_48k(bytes)) {
+        (Ok(samples), Ok(duration)) => {
+            assert_eq!(samples as u32, duration / 2, "{bytes:?}");
+            assert!(duration <= 5_760);
+            true
+        }
+        (Ok(_), Err(error)) => panic!("decoded what has no duration: {error}: {bytes:?}"),
+        (Err(_), _) => false,
+    }
+}
+
+#[test]
+fn every_truncation_and_every_lying_first_byte_of_good_packets_is_decoded_as_stated_or_refused() {
+    let good = encode(OpusSettings::default(), &[&voice(2_400, 24_000)]);
+    let mut decoder = OpusDecoder::new(24_000, 0).unwrap();
+    let mut taken = 0;
+    for (packet, _, _) in &good.packets {
+        for cut in 0..packet.len() {
+            taken += usize::from(decoded_as_stated(&mut decoder, &packet[..cut]));
+        }
+        let mut lying = packet.clone();
+        for first in 0..=255 {
+            lying[0] = first;
+            taken += usize::from(decoded_as_stated(&mut decoder, &lying));
+        }
+    }
+    assert!(taken > 100, "{taken}");
+}
+
+#[test]
+fn a_packet_of_120_ms_is_the_longest() {
+    let good = encode(OpusSettings::default(), &[&voice(4_800, 24_000)]);
+    let frame = &good.packets[3].0;
+    // Code 3, constant bit rate: the same frame again and again (RFC 6716 section 3.2.5).
+    let of = |frames: u8| [&[frame[0] | 3, frames][..], &frame[1..].repeat(usize::from(frames))].concat();
+    let mut decoder = OpusDecoder::new(24_000, 0).unwrap();
+    assert_eq!(packet_duration_48k(&of(6)), Ok(5_760));
+    assert_eq!(decoder.decode(&of(6)).unwrap().len(), 2_880);
+    for frames in [0, 7, 48, 63] {
+        assert!(packet_duration_48k(&of(frames)).is_err(), "{frames}");
+        assert!(decoder.decode(&of(frames)).is_err(), "{frames}");
+    }
+}
+
+#[test]
+fn a_million_random_packets_are_decoded_as_stated_or_refused() {
+    let mut decoder = OpusDecoder::new(24_000, 0).unwrap();
+    let mut random = Random(27);
+    let mut taken = 0_u32;
+    for round in 0..1_000_000_u32 {
+        let len = random.below(if round % 64 == 0 { 400 } else { 8 });
+        let bytes = random.bytes(len);
+        // Most are judged by their header alone, which is what decides; decoding all takes minutes.
+        if round % 16 == 0 {
+            taken += u32::from(decoded_as_stated(&mut decoder, &bytes));
+        } else if let Ok(duration) = packet_duration_48k(&bytes) {
+            assert!((120..=5_760).contains(&duration), "{bytes:?}");
+        }
+    }
+    assert!(taken > 10_000, "{taken}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 

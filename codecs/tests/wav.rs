@@ -96,7 +96,7 @@ fn our_reader_agrees_with_an_independent_writer_on_every_kind() {
 
 #[test]
 fn a_stream_of_unknown_length_reads_to_its_end() {
-    let mut file = streaming_header(24_000, RawEncoding::S16Le).to_vec();
+    let mut file = streaming_header(24_000, RawEncoding::S16Le, &[]).unwrap();
     codecs::pcm::encode_s16le(&voice(1_000, 24_000), &mut file);
     assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()), u32::MAX);
     assert_eq!(u32::from_le_bytes(file[40..44].try_into().unwrap()), u32::MAX);
@@ -105,6 +105,21 @@ fn a_stream_of_unknown_length_reads_to_its_end() {
     assert_eq!(read_audio(&file, &AudioLimits::default()).unwrap(), audio);
     file.pop();
     assert!(matches!(read(&file), Err(CodecError::Truncated { needed: 2, found: 1, .. })));
+}
+
+#[test]
+fn a_file_says_what_it_is_and_is_read_all_the_same() {
+    let info = [(b"ISFT", "Voxlane"), (b"ICMT", "made by a machine")];
+    let samples = voice(500, 24_000);
+    let mut file = header(24_000, RawEncoding::S16Le, 500, &info).unwrap();
+    assert_eq!(file.len(), streaming_header(24_000, RawEncoding::S16Le, &info).unwrap().len());
+    assert_eq!((file.len() % 2, &file[36..40], &file[44..48]), (0, &b"LIST"[..], &b"INFO"[..]));
+    codecs::pcm::encode_s16le(&samples, &mut file);
+    assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()) as usize, file.len() - 8);
+    assert_eq!(read(&file).unwrap().len(), 500);
+    let mut other = hound::WavReader::new(std::io::Cursor::new(&file)).unwrap();
+    assert_eq!(other.samples::<i16>().count(), 500);
+    assert!(header(24_000, RawEncoding::S16Le, 0, &[(b"ICMT", &"x".repeat(5_000))]).is_err());
 }
 
 #[test]
@@ -117,7 +132,7 @@ fn a_stream_says_how_its_samples_are_encoded() {
         (RawEncoding::MuLaw, 0.04),
         (RawEncoding::ALaw, 0.04),
     ] {
-        let mut file = streaming_header(8_000, encoding).to_vec();
+        let mut file = streaming_header(8_000, encoding, &[]).unwrap();
         encoding.extend_from_s16le(&s16, &mut file);
         assert_eq!(file.len(), HEADER_BYTES + 1_000 * encoding.bytes_per_sample() as usize);
         let samples = read(&file).unwrap();
@@ -130,12 +145,12 @@ fn a_stream_says_how_its_samples_are_encoded() {
 
 #[test]
 fn a_header_knows_its_own_bound() {
-    assert_eq!(header(24_000, 0).unwrap().len(), HEADER_BYTES);
+    assert_eq!(header(24_000, RawEncoding::S16Le, 0, &[]).unwrap().len(), HEADER_BYTES);
     let most = u64::from((u32::MAX - 1 - 36) / 2);
-    let full = header(24_000, most).unwrap();
+    let full = header(24_000, RawEncoding::S16Le, most, &[]).unwrap();
     assert_ne!(u32::from_le_bytes(full[4..8].try_into().unwrap()), u32::MAX);
-    assert!(matches!(header(24_000, most + 1), Err(CodecError::TooLarge { .. })));
-    assert!(header(24_000, u64::MAX).is_err());
+    assert!(matches!(header(24_000, RawEncoding::S16Le, most + 1, &[]), Err(CodecError::TooLarge { .. })));
+    assert!(header(24_000, RawEncoding::S16Le, u64::MAX, &[]).is_err());
 }
 
 #[test]
@@ -199,6 +214,50 @@ fn lies_and_nonsense_are_refused_by_kind() {
         let mut lying = file.clone();
         lying[size_at..size_at + 4].copy_from_slice(&0x7FFF_FFFFu32.to_le_bytes());
         assert!(matches!(read(&lying), Err(CodecError::Truncated { .. })), "size at {size_at}");
+    }
+}
+
+#[test]
+fn a_million_chunks_are_passed_over_and_an_odd_one_without_its_pad_is_no_trap() {
+    let mut body = b"WAVEfmt ".to_vec();
+    body.extend(16u32.to_le_bytes());
+    body.extend(fmt(1, 1, 24_000, 16));
+    for _ in 0..1_000_000 {
+        body.extend(b"junk\0\0\0\0");
+    }
+    let head = body.len();
+    body.extend(b"data\x04\0\0\0\0\x40\0\xC0");
+    let whole = [b"RIFF".as_slice(), &(body.len() as u32).to_le_bytes(), &body].concat();
+    assert_eq!(read(&whole).unwrap(), [0.5, -0.5]);
+    // Without the data there is nothing at their end.
+    let endless = [b"RIFF".as_slice(), &(head as u32).to_le_bytes(), &body[..head]].concat();
+    assert!(matches!(read(&endless), Err(CodecError::Malformed { .. })));
+    // Three bytes, and the next chunk where their pad should be.
+    let mut odd = b"WAVEfmt ".to_vec();
+    odd.extend(16u32.to_le_bytes());
+    odd.extend(fmt(1, 1, 24_000, 16));
+    odd.extend(b"LIST\x03\0\0\0abcdata\x04\0\0\0\0\x40\0\xC0");
+    let odd = [b"RIFF".as_slice(), &(odd.len() as u32).to_le_bytes(), &odd].concat();
+    assert!(read(&odd).is_err(), "{:?}", read(&odd));
+}
+
+#[test]
+fn every_truncation_of_an_extensible_header_is_an_error() {
+    let mut extensible = fmt(0xFFFE, 1, 24_000, 16);
+    extensible.extend(22u16.to_le_bytes());
+    extensible.extend(16u16.to_le_bytes());
+    extensible.extend(4u32.to_le_bytes());
+    extensible.extend(1u16.to_le_bytes());
+    extensible.extend(b"\0\0\0\0\x10\0\x80\0\0\xAA\0\x38\x9B\x71");
+    let data = vec![0, 0x40, 0, 0xC0];
+    let file = riff(&[(b"fmt ", extensible.clone()), (b"data", data.clone())]);
+    assert_eq!(read(&file).unwrap(), [0.5, -0.5]);
+    for cut in 0..extensible.len() {
+        let file = riff(&[(b"fmt ", extensible[..cut].to_vec()), (b"data", data.clone())]);
+        assert!(read(&file).is_err(), "{cut} bytes of the format");
+    }
+    for cut in 0..file.len() {
+        assert!(read(&file[..cut]).is_err(), "{cut} bytes of the file");
     }
 }
 

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::drain::Drain;
 use crate::encode::EncodePool;
 use crate::error::ApiError;
+use crate::lexicons::Lexicons;
 use crate::stream::Registry;
 use crate::usage::UsageLog;
 use crate::voices::Store;
@@ -24,6 +25,7 @@ pub struct App {
     pub(crate) auth: Auth,
     /// Where clients' voices are kept, if they are.
     pub(crate) voices: Option<Arc<Store>>,
+    pub(crate) lexicons: Lexicons,
     pub(crate) usage: UsageLog,
     pub(crate) drain: Drain,
     pub(crate) encode: EncodePool,
@@ -59,6 +61,7 @@ impl App {
             clock,
             auth: Auth::new(Policy::everybody()?),
             voices,
+            lexicons: Lexicons::default(),
             usage,
             drain: Drain::new(),
             encode,

@@ -7,6 +7,7 @@ use codecs::opus::OpusPacket;
 use codecs::pcm::RawEncoding;
 use codecs::{CodecError, OPUS_CLOCK_HZ};
 use contract::Span;
+use proto::body::{SOURCE_TYPE, SPOKEN_BY, comments};
 use proto::speech::SpeechFormat;
 
 use crate::config::OpusConfig;
@@ -55,12 +56,12 @@ impl FileWriter {
     ) -> Result<Self, CodecError> {
         let inner = match format.encoding() {
             None if format == SpeechFormat::Flac => {
-                let (writer, head) = FlacWriter::new(file_hz, &proto::body::comments())?;
+                let (writer, head) = FlacWriter::new(file_hz, &comments())?;
                 Inner::Flac { head: Some(head), writer: Box::new(writer) }
             }
             None => Inner::Ogg {
                 writer: OggOpusWriter::new(&OggOpusSettings {
-                    comments: proto::body::comments(),
+                    comments: comments(),
                     input_rate_hz: file_hz,
                     packets_per_page: 1,
                     pre_skip_48k,
@@ -70,8 +71,9 @@ impl FileWriter {
             },
             Some(encoding) => {
                 let header = matches!(format, SpeechFormat::Wav | SpeechFormat::WavF32)
-                    .then(|| Bytes::copy_from_slice(&codecs::wav::streaming_header(file_hz, encoding)));
-                Inner::Raw { header, encoding }
+                    .then(|| codecs::wav::streaming_header(file_hz, encoding, WAV_ORIGIN))
+                    .transpose()?;
+                Inner::Raw { header: header.map(Bytes::from), encoding }
             }
         };
         Ok(Self { inner, timestamp_48k: 0 })
@@ -128,8 +130,26 @@ impl FileWriter {
     }
 }
 
+/// What every WAV says of itself: comment, software, and keywords, the nearest that RIFF has to a source type.
+pub(crate) const WAV_ORIGIN: &codecs::wav::Info<'static> =
+    &[(b"ICMT", SPOKEN_BY), (b"ISFT", "Voxlane"), (b"IKEY", SOURCE_TYPE)];
+
 fn ogg_packet(packet: &EncodedPacket, timestamp_48k: u64) -> OpusPacket<'_> {
     OpusPacket { data: &packet.data, duration_48k: packet.duration_48k, timestamp_48k }
+}
+
+/// Puts the true sizes into a whole file that was written as a stream; only a WAV's header says any.
+pub(crate) fn tell_sizes(format: SpeechFormat, file_hz: u32, file: &mut [u8]) -> Result<(), CodecError> {
+    let (SpeechFormat::Wav | SpeechFormat::WavF32, Some(encoding)) = (format, format.encoding()) else {
+        return Ok(());
+    };
+    let header_bytes = codecs::wav::streaming_header(file_hz, encoding, WAV_ORIGIN)?.len();
+    let samples = file.len().saturating_sub(header_bytes) as u64 / u64::from(encoding.bytes_per_sample());
+    let header = codecs::wav::header(file_hz, encoding, samples, WAV_ORIGIN)?;
+    if let Some(place) = file.get_mut(..header.len()) {
+        place.copy_from_slice(&header);
+    }
+    Ok(())
 }
 
 /// Playing time of packets, for pacing.

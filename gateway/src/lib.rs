@@ -15,6 +15,7 @@ mod error;
 mod file;
 mod http;
 mod input;
+mod lexicons;
 mod listen;
 mod logs;
 mod metrics;

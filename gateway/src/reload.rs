@@ -1,4 +1,4 @@
-//! What can change while the server runs: keys, origins, hosts, proxies, the certificate, quotas and the log.
+//! What can change while the server runs: keys, origins, hosts, proxies, the certificate, quotas, lexicons and the log.
 
 use std::sync::Arc;
 
@@ -31,10 +31,12 @@ impl Reloader {
             let value = self.app.config.server.listen.to_string();
             return Err(ConfigError::Unguarded { key: "server.listen", value });
         }
+        let lexicons = crate::lexicons::Set::load(&config.voices)?;
         if let Some(tls) = &self.tls {
             tls.reload(config)?;
         }
         self.app.auth.replace(policy);
+        self.app.lexicons.replace(lexicons);
         if let Some(voices) = &self.app.voices {
             voices.set_quota(config.voices.per_tenant_max);
         }
@@ -43,7 +45,7 @@ impl Reloader {
         if let Some(section) = self.needs_restart(config) {
             tracing::warn!(section, "the configuration has changed where only a restart takes it up");
         }
-        tracing::info!("reloaded: keys, origins, hosts, proxies, certificate, quotas, log level");
+        tracing::info!("reloaded: keys, origins, hosts, proxies, certificate, quotas, lexicons, log level");
         Ok(())
     }
 
@@ -54,6 +56,7 @@ impl Reloader {
         taken.server.hosts.clone_from(&config.server.hosts);
         taken.server.trusted_proxies.clone_from(&config.server.trusted_proxies);
         taken.server.tls = config.server.tls.clone();
+        taken.voices.lexicons.clone_from(&config.voices.lexicons);
         taken.voices.per_tenant_max = config.voices.per_tenant_max;
         taken.log.filter.clone_from(&config.log.filter);
         [

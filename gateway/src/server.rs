@@ -51,6 +51,7 @@ impl Server {
     /// keys that cannot be read.
     pub fn bind(config: Config, embedded: Option<Embedded>) -> Result<Self, ServeError> {
         let policy = guard(&config)?;
+        let lexicons = crate::lexicons::Set::load(&config.voices).map_err(ListenError::from)?;
         let buffer = config.stream.send_buffer_bytes;
         let public = bind("server.listen", "--listen", config.server.listen, buffer)?;
         let admin = bind("server.admin", "--admin", config.server.admin, buffer)?;
@@ -58,6 +59,7 @@ impl Server {
         let tls = Tls::load(&config).map_err(ListenError::from)?.map(Arc::new);
         let app = App::new(config, Clock::start())?;
         app.auth.replace(policy);
+        app.lexicons.replace(lexicons);
         Ok(Self { app, public, unix, tls, admin, embedded })
     }
 

@@ -109,6 +109,17 @@ impl UsageLog {
     }
 }
 
+/// An engine's own count, and what was counted here where it says less: one that fails may say nothing.
+pub(crate) fn joined(here: Usage, engine: Usage) -> Usage {
+    Usage {
+        characters: here.characters,
+        text_ids: here.text_ids.max(engine.text_ids),
+        frames: here.frames.max(engine.frames),
+        samples: here.samples.max(engine.samples),
+        ..engine
+    }
+}
+
 fn order(lines: &SyncSender<Order>, order: Order) {
     if lines.try_send(order).is_err() {
         crate::metrics::usage_lost();

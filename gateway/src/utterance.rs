@@ -10,12 +10,15 @@ use contract::{
 };
 use proto::alignment::{Alignment, Pace, TimedCharacter};
 use proto::at_wire_clock;
-use proto::segmenter::{Piece, Segmenter, Zones};
+use proto::catalog::Target;
+use proto::reader::Part;
+use proto::shape::Shape;
 use tokio::sync::mpsc;
 
 use crate::app::App;
 use crate::encode::{Encoded, EncodedPacket, Job, REPLIES_PER_JOB, StreamEncoder};
 use crate::output::{Level, QueueSink, Tagged, queue_bound};
+use crate::usage::{Account, joined};
 
 /// How long to wait before offering text again that an engine had no room for.
 const RETRY: Duration = Duration::from_millis(20);
@@ -32,7 +35,8 @@ pub(crate) struct Utterance {
     engine: Arc<dyn EngineHandle>,
     context: ContextId,
     app: Arc<App>,
-    pieces: VecDeque<Piece>,
+    parts: VecDeque<Part>,
+    shape: Shape,
     outputs: mpsc::Receiver<Box<Tagged>>,
     level: Arc<Level>,
     encoded: mpsc::Receiver<Box<Encoded>>,
@@ -45,9 +49,22 @@ pub(crate) struct Utterance {
     started: Option<Tick>,
     taken: Span,
     sample_rate: u32,
+    /// What was used so far.
+    usage: Usage,
+    /// Into whose account that goes, until it has.
+    account: Option<Account>,
+    whole: Option<Whole>,
     /// When characters sound, where somebody wants to know.
     alignment: Option<Alignment>,
     ended: bool,
+}
+
+/// An answer that is made when all of its sound is there.
+struct Whole {
+    samples_max: usize,
+    /// Loudness to bring it to, in LUFS.
+    lufs: Option<i8>,
+    overflowed: bool,
 }
 
 /// What comes out, in order.
@@ -62,7 +79,7 @@ pub(crate) enum Step {
 }
 
 impl Utterance {
-    /// Opens a context for `text`, cut by `zones`. `sample_rate` is the model's.
+    /// Opens a context for `text`, read and cut as `target` says.
     ///
     /// # Errors
     /// The engine's refusal.
@@ -70,14 +87,22 @@ impl Utterance {
         app: &Arc<App>,
         engine: &Arc<dyn EngineHandle>,
         request: OpenContext,
-        (zones, sample_rate): (Zones, u32),
+        target: &Target,
         text: &str,
         encoder: StreamEncoder,
     ) -> Result<Self, EngineError> {
-        let mut segmenter = Segmenter::new(zones);
-        let mut pieces = Vec::new();
-        segmenter.push(text, &mut pieces);
-        segmenter.flush(&mut pieces);
+        let mut reader = target.reader();
+        let mut parts = Vec::new();
+        reader.push(text, &mut parts);
+        reader.flush(&mut parts);
+        for reading in reader.take_readings() {
+            tracing::debug!(
+                at = reading.at,
+                original = reading.original,
+                said = reading.said,
+                "read for the ear"
+            );
+        }
         let (queue, outputs) = mpsc::channel(queue_bound(1));
         let samples_max = engine.info().limits.output_samples_max;
         let (sink, level) = QueueSink::new(0, queue, samples_max);
@@ -87,7 +112,8 @@ impl Utterance {
             engine: Arc::clone(engine),
             context,
             app: Arc::clone(app),
-            pieces: pieces.into(),
+            parts: parts.into(),
+            shape: target.shape(),
             outputs,
             level,
             encoded,
@@ -98,17 +124,42 @@ impl Utterance {
             encoder_finished: false,
             started: None,
             taken: Span::ZERO,
-            sample_rate,
+            sample_rate: target.sample_rate,
+            usage: Usage { characters: text.chars().count() as u64, ..Usage::default() },
+            account: None,
+            whole: None,
             alignment: None,
             ended: false,
         })
     }
 
+    /// Whatever way it ends, it goes into this account.
+    pub(crate) fn charge(&mut self, account: Account) {
+        self.account = Some(account);
+    }
+
+    /// Packets come only when all the sound is there, at most `seconds` of it, brought to a loudness as a
+    /// whole. To be called before the first step.
+    pub(crate) fn keep_whole(&mut self, seconds: u64, lufs: Option<i8>) {
+        let samples_max = usize::try_from(seconds * u64::from(self.sample_rate)).unwrap_or(usize::MAX);
+        self.whole = Some(Whole { samples_max, lufs, overflowed: false });
+    }
+
+    /// Hertz of the model.
+    pub(crate) fn sample_rate(&self) -> u32 {
+        self.sample_rate
+    }
+
+    /// Whether it failed because it is longer than [`Utterance::keep_whole`] allows.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.whole.as_ref().is_some_and(|whole| whole.overflowed)
+    }
+
     /// From now on [`Utterance::times`] knows when characters sound. To be called before the first step.
     pub(crate) fn keep_times(&mut self, pace: Pace) {
         let mut alignment = Alignment::with_times().knowing(pace);
-        for piece in &self.pieces {
-            alignment.handle_piece(piece);
+        for part in &self.parts {
+            alignment.handle_part(part);
         }
         self.alignment = Some(alignment);
     }
@@ -134,14 +185,17 @@ impl Utterance {
                 && let Some((reason, usage, error)) = self.last.take()
             {
                 self.ended = true;
-                return Step::Finished { reason, usage, error };
+                self.usage = joined(self.usage, usage);
+                self.settle(reason);
+                return Step::Finished { reason, usage: self.usage, error };
             }
             let hungry = self.feed();
             if self.last.is_some() && self.encoder.is_some() && !stuck && !self.encoder_finished {
                 // Feeding failed: only the encoder's end is left.
                 continue;
             }
-            let room = self.waiting.len() < WAITING_SECONDS_MAX * self.sample_rate as usize;
+            let room =
+                self.whole.is_some() || self.waiting.len() < WAITING_SECONDS_MAX * self.sample_rate as usize;
             tokio::select! {
                 output = self.outputs.recv(), if self.last.is_none() && room => self.output(output),
                 encoded = self.encoded.recv() => {
@@ -160,33 +214,44 @@ impl Utterance {
         self.taken += span;
         let started = *self.started.get_or_insert(now);
         // Whoever takes faster than real time is served faster, but never as urgent.
-        let zero = (now + -(self.taken + -TAKER_LEAD)).min(started + TAKER_LEAD);
+        let zero = (now + -(self.taken + -TAKER_LEAD)).min(started + TAKER_LEAD) + self.shape.ahead();
         self.engine.playback(self.context, Playback::Playing { zero });
     }
 
     /// The taker does not take: the engine may rest.
     pub(crate) fn pause(&self) {
-        self.engine.playback(self.context, Playback::Paused { played: self.taken });
+        self.engine.playback(
+            self.context,
+            Playback::Paused { played: (self.taken - self.shape.ahead()).max(Span::ZERO) },
+        );
     }
 
     /// Gives text as long as there is room; true while some is left for later.
     fn feed(&mut self) -> bool {
-        while let Some(piece) = self.pieces.front() {
-            let given = match piece {
-                Piece::Speak(text) => self.engine.push_text(self.context, text).map(|_| ()),
-                Piece::Cut => self.engine.end_segment(self.context).map(|_| ()),
-                Piece::Skip(_) => Ok(()),
+        while let Some(part) = self.parts.front() {
+            let given = match part {
+                Part::Speak { said, .. } => self
+                    .engine
+                    .push_text(self.context, said)
+                    .map(|accepted| self.usage.text_ids += u64::from(accepted.ids)),
+                Part::Cut => self.engine.end_segment(self.context).map(|_| self.shape.handle_cut()),
+                Part::Pause { ms, .. } => {
+                    let silence = self.shape.handle_pause(*ms);
+                    self.wait(&silence);
+                    Ok(())
+                }
+                Part::Skip(_) => Ok(()),
             };
             match given {
-                Ok(()) => drop(self.pieces.pop_front()),
+                Ok(()) => drop(self.parts.pop_front()),
                 Err(EngineError::Overloaded { .. } | EngineError::TextTooLong { .. }) => return true,
                 Err(error) => {
-                    self.pieces.clear();
+                    self.parts.clear();
                     self.fail(error);
                     return false;
                 }
             }
-            if self.pieces.is_empty() {
+            if self.parts.is_empty() {
                 return self.finish();
             }
         }
@@ -198,7 +263,7 @@ impl Utterance {
             Ok(()) => false,
             Err(EngineError::Overloaded { .. }) => {
                 // An ended segment may be ended again: an empty one is nothing.
-                self.pieces.push_back(Piece::Cut);
+                self.parts.push_back(Part::Cut);
                 true
             }
             Err(error) => {
@@ -224,25 +289,71 @@ impl Utterance {
         self.level.taken(&output);
         match output {
             Output::Chunk(chunk) => {
-                if let Some(alignment) = &mut self.alignment {
-                    let rate = self.sample_rate;
-                    alignment.handle_chunk(chunk.segment, chunk.first_sample, &chunk.samples, rate);
+                self.usage.frames += u64::from(chunk.frames);
+                self.usage.samples += chunk.samples.len() as u64;
+                if self.whole.is_some() {
+                    self.taken(Span::of_samples(chunk.samples.len() as u64, self.sample_rate));
                 }
-                self.waiting.extend(chunk.samples.iter());
+                let first = self.shape.given();
+                let samples = self.shape.handle_samples(chunk.segment, chunk.samples);
+                if let Some(alignment) = &mut self.alignment {
+                    alignment.handle_chunk(chunk.segment, first, &samples, self.sample_rate);
+                }
+                self.wait(&samples);
             }
-            Output::Finished { reason, usage, error } => self.last = Some((reason, usage, error)),
+            Output::Finished { reason, usage, error } => {
+                let rest = self.shape.finish();
+                self.wait(&rest);
+                self.level();
+                self.last.get_or_insert((reason, usage, error));
+            }
             Output::SegmentFinished { segment, end_sample, .. } => {
                 if let Some(alignment) = &mut self.alignment {
-                    alignment.handle_segment_end(segment, at_wire_clock(end_sample, self.sample_rate));
+                    alignment
+                        .handle_segment_end(segment, at_wire_clock(self.shape.given(), self.sample_rate));
                 }
                 tracing::debug!(segment, end_sample, "segment spoken");
+                let pause = self.shape.handle_segment_end(segment);
+                self.wait(&pause);
             }
+        }
+    }
+
+    /// Samples for the encoder.
+    fn wait(&mut self, samples: &[f32]) {
+        self.waiting.extend(samples);
+        if let Some(whole) = &mut self.whole
+            && self.waiting.len() > whole.samples_max
+        {
+            whole.overflowed = true;
+            self.waiting.clear();
+            self.fail(EngineError::OutputFull);
+        }
+    }
+
+    /// Brings a whole answer to its loudness, once all of it waits.
+    fn level(&mut self) {
+        let Some(lufs) = self.whole.as_ref().and_then(|whole| whole.lufs) else { return };
+        let samples = self.waiting.make_contiguous();
+        if let Err(error) = codecs::loudness::level(samples, self.sample_rate, f64::from(lufs)) {
+            self.fail(EngineError::Internal { what: format!("levelling failed: {error}") });
+        }
+    }
+
+    /// Writes what was used into the account.
+    fn settle(&mut self, reason: FinishReason) {
+        crate::metrics::context_finished(reason.name());
+        if let Some(account) = self.account.take() {
+            self.app.usage.spoken(&account, None, reason, &self.usage, self.sample_rate);
         }
     }
 
     /// Gives the encoder what waits, if it is at home; false when the pool has no room.
     fn encode(&mut self) -> bool {
         let finish = self.last.is_some();
+        if !finish && self.whole.is_some() {
+            return true;
+        }
         if self.encoder_finished || (self.waiting.is_empty() && !finish) {
             return true;
         }
@@ -281,6 +392,7 @@ impl Drop for Utterance {
     fn drop(&mut self) {
         if !self.ended {
             self.engine.cancel(self.context);
+            self.settle(FinishReason::Cancelled);
         }
     }
 }

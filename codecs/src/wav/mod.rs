@@ -4,4 +4,4 @@ mod reader;
 mod writer;
 
 pub use reader::decode;
-pub use writer::{HEADER_BYTES, encode, header, streaming_header};
+pub use writer::{HEADER_BYTES, Info, encode, header, streaming_header};

@@ -3,29 +3,43 @@
 use crate::CodecError;
 use crate::pcm::{self, RawEncoding};
 
-/// Length of the headers made here.
+/// Length of a header without an INFO list.
 pub const HEADER_BYTES: usize = 44;
 
-const BYTES_PER_SAMPLE: u32 = RawEncoding::S16Le.bytes_per_sample();
+/// What a file says of itself: four-letter names of RIFF's INFO list (`ISFT`, `ICMT`...) and ASCII texts.
+pub type Info<'a> = [(&'a [u8; 4], &'a str)];
+
+/// Longest INFO list, in bytes.
+const INFO_BYTES_MAX: usize = 4 << 10;
 
 /// A header for a stream whose length is not known yet: both sizes are 0xFFFFFFFF, which decoders take as
 /// "until the end". Samples in this encoding follow.
-#[must_use]
-pub fn streaming_header(rate_hz: u32, encoding: RawEncoding) -> [u8; HEADER_BYTES] {
-    header_with(rate_hz, encoding, u32::MAX, u32::MAX)
-}
-
-/// A header for exactly `samples` samples.
 ///
 /// # Errors
-/// [`CodecError::TooLarge`] past the 4 GiB that a WAV can say.
-pub fn header(rate_hz: u32, samples: u64) -> Result<[u8; HEADER_BYTES], CodecError> {
-    let rest = HEADER_BYTES as u32 - 8;
-    let limit = (u32::MAX - 1 - rest) / BYTES_PER_SAMPLE;
+/// [`CodecError::TooLarge`] for an INFO list that is not short.
+pub fn streaming_header(rate_hz: u32, encoding: RawEncoding, info: &Info<'_>) -> Result<Vec<u8>, CodecError> {
+    Ok(header_with(rate_hz, encoding, (u32::MAX, u32::MAX), &list(info)?))
+}
+
+/// A header for exactly `samples` samples, as long as [`streaming_header`]'s with the same INFO list, and
+/// [`HEADER_BYTES`] long without one.
+///
+/// # Errors
+/// [`CodecError::TooLarge`] past the 4 GiB that a WAV can say, or for an INFO list that is not short.
+pub fn header(
+    rate_hz: u32,
+    encoding: RawEncoding,
+    samples: u64,
+    info: &Info<'_>,
+) -> Result<Vec<u8>, CodecError> {
+    let sample_bytes = encoding.bytes_per_sample();
+    let list = list(info)?;
+    let rest = (HEADER_BYTES - 8 + list.len()) as u32;
+    let limit = (u32::MAX - 1 - rest) / sample_bytes;
     match u32::try_from(samples) {
         Ok(samples) if samples <= limit => {
-            let data_bytes = samples * BYTES_PER_SAMPLE;
-            Ok(header_with(rate_hz, RawEncoding::S16Le, rest + data_bytes, data_bytes))
+            let data_bytes = samples * sample_bytes;
+            Ok(header_with(rate_hz, encoding, (rest + data_bytes, data_bytes), &list))
         }
         _ => Err(CodecError::TooLarge {
             what: "samples in one WAV file",
@@ -40,12 +54,41 @@ pub fn header(rate_hz: u32, samples: u64) -> Result<[u8; HEADER_BYTES], CodecErr
 /// # Errors
 /// As [`header`].
 pub fn encode(samples: &[f32], rate_hz: u32) -> Result<Vec<u8>, CodecError> {
-    let mut file = header(rate_hz, samples.len() as u64)?.to_vec();
+    let mut file = header(rate_hz, RawEncoding::S16Le, samples.len() as u64, &[])?;
     pcm::encode_s16le(samples, &mut file);
     Ok(file)
 }
 
-fn header_with(rate_hz: u32, encoding: RawEncoding, riff_bytes: u32, data_bytes: u32) -> [u8; HEADER_BYTES] {
+/// The chunk of an INFO list; nothing for an empty one.
+fn list(info: &Info<'_>) -> Result<Vec<u8>, CodecError> {
+    let mut body = b"INFO".to_vec();
+    for (name, text) in info {
+        body.extend_from_slice(*name);
+        // Texts end with a zero and take an even number of bytes.
+        let bytes: Vec<u8> = text.bytes().filter(|byte| matches!(byte, 0x20..=0x7E)).chain([0]).collect();
+        body.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        body.extend_from_slice(&bytes);
+        body.resize(body.len().next_multiple_of(2), 0);
+    }
+    if body.len() > INFO_BYTES_MAX {
+        let (found, limit) = (body.len() as u64, INFO_BYTES_MAX as u64);
+        return Err(CodecError::TooLarge { what: "size of the INFO list in bytes", found, limit });
+    }
+    if info.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut list = b"LIST".to_vec();
+    list.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    list.append(&mut body);
+    Ok(list)
+}
+
+fn header_with(
+    rate_hz: u32,
+    encoding: RawEncoding,
+    (riff_bytes, data_bytes): (u32, u32),
+    list: &[u8],
+) -> Vec<u8> {
     // WAVE_FORMAT_PCM, IEEE_FLOAT, ALAW, MULAW.
     let tag: u16 = match encoding {
         RawEncoding::S16Le => 1,
@@ -54,19 +97,19 @@ fn header_with(rate_hz: u32, encoding: RawEncoding, riff_bytes: u32, data_bytes:
         RawEncoding::MuLaw => 7,
     };
     let sample_bytes = encoding.bytes_per_sample();
-    let mut header = [0; HEADER_BYTES];
-    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, b"RIFF");
-    put(4, &riff_bytes.to_le_bytes());
-    put(8, b"WAVEfmt ");
-    put(16, &16u32.to_le_bytes());
-    put(20, &tag.to_le_bytes());
-    put(22, &1u16.to_le_bytes());
-    put(24, &rate_hz.to_le_bytes());
-    put(28, &rate_hz.saturating_mul(sample_bytes).to_le_bytes());
-    put(32, &(sample_bytes as u16).to_le_bytes());
-    put(34, &(sample_bytes as u16 * 8).to_le_bytes());
-    put(36, b"data");
-    put(40, &data_bytes.to_le_bytes());
+    let mut header = Vec::with_capacity(HEADER_BYTES + list.len());
+    header.extend_from_slice(b"RIFF");
+    header.extend_from_slice(&riff_bytes.to_le_bytes());
+    header.extend_from_slice(b"WAVEfmt ");
+    header.extend_from_slice(&16u32.to_le_bytes());
+    header.extend_from_slice(&tag.to_le_bytes());
+    header.extend_from_slice(&1u16.to_le_bytes());
+    header.extend_from_slice(&rate_hz.to_le_bytes());
+    header.extend_from_slice(&rate_hz.saturating_mul(sample_bytes).to_le_bytes());
+    header.extend_from_slice(&(sample_bytes as u16).to_le_bytes());
+    header.extend_from_slice(&(sample_bytes as u16 * 8).to_le_bytes());
+    header.extend_from_slice(list);
+    header.extend_from_slice(b"data");
+    header.extend_from_slice(&data_bytes.to_le_bytes());
     header
 }

@@ -15,6 +15,8 @@ pub(crate) struct Speaking {
     /// Present when the voice is a clip.
     pub(crate) key: Option<EncodeKey>,
     pub(crate) voice: Option<Arc<VoiceFeatures>>,
+    /// Its clip was forgotten after it was opened: it speaks with it, and nothing of it is kept.
+    pub(crate) forgotten: bool,
     pub(crate) segments: BTreeMap<u32, Segment>,
     /// Characters, and samples handed out, so far; the scheduler counts the rest.
     pub(crate) usage: Usage,

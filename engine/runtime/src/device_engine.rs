@@ -19,7 +19,7 @@ use crate::executables::Executables;
 use crate::launching::Flights;
 use crate::message::{Message, Opening};
 use crate::seat::Seat;
-use crate::shared::{Shared, lock};
+use crate::shared::{Forgotten, Shared, lock};
 use crate::{OpenError, OpenOptions, warm};
 
 /// The thread goes round at least this often, which is also its heartbeat.
@@ -67,6 +67,9 @@ pub(crate) fn start(
     Ok(Started { info, open_max, thread })
 }
 
+/// Forgotten clips that contexts opened before may still be on their way with.
+const FORGOTTEN_KEPT: usize = 64;
+
 /// Everything one device's engine owns.
 pub(crate) struct DeviceEngine {
     pub(crate) clock: Clock,
@@ -87,6 +90,8 @@ pub(crate) struct DeviceEngine {
     pub(crate) encode_hits: u64,
     /// Contexts taken in.
     pub(crate) opened: u64,
+    /// The last clips that were forgotten, oldest first.
+    pub(crate) forgotten: Vec<Forgotten>,
 }
 
 impl DeviceEngine {
@@ -184,10 +189,13 @@ impl DeviceEngine {
         let Opening { context, plan, features, sink, arrival, tenant, exact_frames, seed } = opening;
         let key = plan_key(&plan);
         self.opened += 1;
+        let forgotten = key.is_some_and(|key| self.forgotten.iter().any(|clip| clip.means(context, key)));
         let cached = key.and_then(|key| lock(&self.seat.voices).get(key));
         let voice = cached.or_else(|| {
             let features = features?;
-            self.remember(key?, &features);
+            if !forgotten {
+                self.remember(key?, &features);
+            }
             Some(features)
         });
         self.encode_hits += u64::from(voice.is_some());
@@ -201,6 +209,7 @@ impl DeviceEngine {
                 seed,
                 key,
                 voice,
+                forgotten,
                 segments: BTreeMap::new(),
                 usage: contract::Usage::default(),
                 finishing: false,
@@ -221,11 +230,21 @@ impl DeviceEngine {
     }
 
     fn forget_clips(&mut self) {
-        let hashes = self.shared.take_forgotten();
-        if !hashes.is_empty() {
-            lock(&self.seat.voices).forget(&hashes);
-            self.tell_cached();
+        let clips = self.shared.take_forgotten();
+        if clips.is_empty() {
+            return;
         }
+        let hashes: Vec<[u8; 16]> = clips.iter().map(|clip| clip.hash).collect();
+        lock(&self.seat.voices).forget(&hashes);
+        self.tell_cached();
+        for (context, speaking) in &mut self.contexts {
+            let means = |key: EncodeKey| clips.iter().any(|clip| clip.means(*context, key));
+            speaking.forgotten |= speaking.key.is_some_and(means);
+        }
+        // A context that was opened before may still be on its way here.
+        self.forgotten.extend(clips);
+        let surplus = self.forgotten.len().saturating_sub(FORGOTTEN_KEPT);
+        self.forgotten.drain(..surplus);
     }
 
     fn tell_cached(&self) {

@@ -172,9 +172,14 @@ impl DeviceEngine {
         let result = match result {
             Err(error) => LaunchResult::EncodeFailed { error },
             Ok((key, features)) => {
-                self.remember(key, &features);
-                if let Some(kept) = &self.seat.kept {
-                    kept.keep(key, &features);
+                // A clip that was forgotten meanwhile speaks for those who had asked, and is not kept.
+                let wanted =
+                    self.contexts.values().any(|speaking| speaking.key == Some(key) && !speaking.forgotten);
+                if wanted {
+                    self.remember(key, &features);
+                    if let Some(kept) = &self.seat.kept {
+                        kept.keep(key, &features);
+                    }
                 }
                 for (context, speaking) in &mut self.contexts {
                     if speaking.key == Some(key) && speaking.voice.is_none() {

@@ -46,15 +46,26 @@ impl Executables {
             shapes.push((Stage::Codec, length, buckets.codec, Partition::Whole));
             shapes.push((Stage::Codec, length, buckets.codec, Partition::Background));
         }
-        let mut built = BTreeMap::new();
-        for (stage, length, bucket, partition) in shapes {
-            let program = model.program(stage, length)?;
-            let key = ShapeKey { model: MODEL, stage, bucket, length, partition };
-            let id = backend.build(key, &program)?;
-            let length = if stage == Stage::Codec { length } else { 0 };
-            built.insert((stage, length, partition), id);
+        let mut executables = Self { built: BTreeMap::new(), encode: Vec::new() };
+        for shape in shapes {
+            executables.add(backend, model, shape)?;
         }
-        Ok(Self { built, encode: Vec::new() })
+        Ok(executables)
+    }
+
+    /// Builds one more: stage, length, bucket, partition.
+    pub(crate) fn add(
+        &mut self,
+        backend: &mut dyn Backend,
+        model: &dyn PlacedModel,
+        (stage, length, bucket, partition): (Stage, u32, u32, Partition),
+    ) -> Result<(), OpenError> {
+        let program = model.program(stage, length)?;
+        let key = ShapeKey { model: MODEL, stage, bucket, length, partition };
+        let id = backend.build(key, &program)?;
+        let length = if stage == Stage::Codec { length } else { 0 };
+        self.built.insert((stage, length, partition), id);
+        Ok(())
     }
 
     /// `length` is a captured codec length, and ignored by the other stages.

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::context::plan_key;
 use crate::message::{Message, Opening};
 use crate::seat::Seat;
-use crate::shared::{Entry, Shared, TextState, lock};
+use crate::shared::{Entry, Forgotten, Shared, TextState, lock};
 use crate::{OpenError, OpenOptions, device_engine};
 
 /// The mailbox is full or the engine is stopping: one engine loop later there is room again.
@@ -212,7 +212,9 @@ impl EngineHandle for Engine {
         if let Some(kept) = &self.seat.kept {
             kept.forget(hash);
         }
-        self.shared.forget_clip(hash);
+        // Contexts opened until now may still be encoding it; later ones start anew.
+        let before = ContextId(self.next_context.load(Ordering::Relaxed));
+        self.shared.forget_clip(Forgotten { hash, before });
     }
 
     fn stats(&self) -> EngineStats {

@@ -7,9 +7,11 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use contract::{Lane, LaunchId, Partition, Span, Stage, VoiceChoice};
+use contract::{Clip, Lane, LaunchId, Partition, Span, Stage, VoiceChoice};
 use device::{Completed, Launch};
-use models::{CodecRow, DecodeRow, NextText, PrefillRow, Prompt, SpeechPlan, StageInputs, VoiceFeatures};
+use models::{
+    CodecRow, DecodeRow, NextText, PlannedClip, PrefillRow, Prompt, SpeechPlan, StageInputs, VoiceFeatures,
+};
 use sched::SchedConfig;
 
 use crate::clock::Clock;
@@ -25,6 +27,9 @@ use crate::{OpenError, OpenOptions};
 const REPEATS: usize = 9;
 /// Positions at which decode is measured, as far as the pages allow.
 const POSITIONS: [u32; 4] = [32, 128, 384, 1_024];
+/// Clips that are encoded, and how often beside the first time.
+const CLIP_SECONDS: [u32; 3] = [1, 3, 10];
+const ENCODE_REPEATS: usize = 3;
 /// Rows and launches with which lanes are measured beside each other.
 const BESIDE_ROWS: u32 = 4;
 
@@ -58,7 +63,7 @@ pub struct MeasuredStage {
     pub stage: Stage,
     pub partition: Partition,
     pub rows: Vec<u32>,
-    /// Decode: positions. Codec: frames. Prefill: positions in all.
+    /// Decode: positions. Codec: frames. Encode: samples. Prefill: positions in all.
     pub lengths: Vec<u32>,
     /// Microseconds of the quickest of several launches, row by row.
     pub micros: Vec<u32>,
@@ -88,13 +93,20 @@ pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
     let mut segment = text.segment();
     let mut ids = segment.push(TEXT).map_err(OpenError::Warming)?;
     ids.extend(segment.release());
+    // Nothing serves with it; `plan` asks what a device that only decodes would carry.
+    let Warming { executables, backend, model, .. } = &mut warming;
+    executables.add(backend.as_mut(), model.as_ref(), (Stage::Decode, 1, config.slots, Partition::Whole))?;
     let mut bench = Bench { warming, plan, voice, ids, slots: config.slots, pages: capacity.pages };
     let prompt_positions = bench.prompt(1)?.positions();
     let words = TEXT.split_whitespace().count();
-    let decode = bench.decode()?;
-    let prefill = bench.prefill()?;
-    let whole = bench.codec(Partition::Whole)?;
-    let background = bench.codec(Partition::Background)?;
+    let mut stages = vec![bench.decode(Partition::Lm)?, bench.decode(Partition::Whole)?];
+    for partition in [Partition::Whole, Partition::Lm] {
+        stages.push(bench.prefill(partition)?);
+    }
+    for partition in [Partition::Background, Partition::Whole] {
+        stages.push(bench.codec(partition)?);
+    }
+    stages.extend(bench.encode()?);
     let sharing = bench.sharing()?;
     let parts = bench.parts()?;
     let facts = &bench.warming.facts;
@@ -108,7 +120,7 @@ pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
         rows_per_context: facts.rows_per_context,
         state_grows: facts.state_grows,
         live_rows: !bench.warming.backend.costs_by_bucket(),
-        stages: vec![decode, prefill, background, whole],
+        stages,
         sharing,
         parts,
         prompt_positions: u32::try_from(prompt_positions.saturating_sub(bench.ids.len())).unwrap_or(1).max(1),
@@ -137,7 +149,7 @@ impl<'a> Bench<'a> {
         self.warming.model.prompt(&self.plan, self.voice.as_deref(), &ids, true).map_err(OpenError::Warming)
     }
 
-    fn decode(&mut self) -> Result<MeasuredStage, OpenError> {
+    fn decode(&mut self, partition: Partition) -> Result<MeasuredStage, OpenError> {
         let rows = powers_of_two(self.slots);
         let most = self.slots.max(1);
         let fits = |position: &u32| most * (*position + 1).div_ceil(PAGE_POSITIONS) < self.pages;
@@ -146,13 +158,13 @@ impl<'a> Bench<'a> {
         let mut micros = Vec::new();
         for &count in &rows {
             for &position in &lengths {
-                micros.push(self.quickest(|bench| bench.decode_launch(count, position))?);
+                micros.push(self.quickest(|bench| bench.decode_launch(partition, count, position))?);
             }
         }
-        Ok(MeasuredStage { stage: Stage::Decode, partition: Partition::Lm, rows, lengths, micros })
+        Ok(MeasuredStage { stage: Stage::Decode, partition, rows, lengths, micros })
     }
 
-    fn prefill(&mut self) -> Result<MeasuredStage, OpenError> {
+    fn prefill(&mut self, partition: Partition) -> Result<MeasuredStage, OpenError> {
         let mut points: Vec<(u32, u32)> = Vec::new();
         for (rows, times) in [(1, 1), (1, 3), (4, 1), (8, 1)] {
             if rows > self.slots as usize {
@@ -160,19 +172,38 @@ impl<'a> Bench<'a> {
             }
             let prompt = self.prompt(times)?;
             let positions = u32::try_from(prompt.positions() * rows).unwrap_or(u32::MAX);
-            let took = self.quickest(|bench| bench.prefill_launch(&prompt, rows))?;
+            let took = self.quickest(|bench| bench.prefill_launch(partition, &prompt, rows))?;
             points.push((positions, took));
         }
         points.sort_unstable();
         points.dedup_by_key(|(positions, _)| *positions);
         let (lengths, micros) = points.into_iter().unzip();
-        Ok(MeasuredStage {
-            stage: Stage::Prefill,
-            partition: Partition::Whole,
-            rows: vec![1],
-            lengths,
-            micros,
-        })
+        Ok(MeasuredStage { stage: Stage::Prefill, partition, rows: vec![1], lengths, micros })
+    }
+
+    /// A clip's whole encoding, the host's part between its launches included. `None` for a model whose
+    /// default voice is no clip.
+    fn encode(&mut self) -> Result<Option<MeasuredStage>, OpenError> {
+        let Some(planned) = self.plan.clip.clone() else { return Ok(None) };
+        let lengths: Vec<u32> = CLIP_SECONDS.map(|seconds| seconds * planned.clip.sample_rate).to_vec();
+        let mut micros = Vec::new();
+        for &samples in &lengths {
+            let own = planned.clip.samples.iter().copied().cycle().take(samples as usize).collect();
+            let clip = Arc::new(Clip { samples: own, ..planned.clip.as_ref().clone() });
+            let planned = PlannedClip { clip, mode: planned.mode };
+            let mut least = u32::MAX;
+            for turn in 0..=ENCODE_REPEATS {
+                let begun = self.warming.clock.now();
+                self.warming.encode(&planned)?;
+                let took = self.warming.clock.now().since(begun).as_micros();
+                if turn > 0 {
+                    least = least.min(u32::try_from(took).unwrap_or(u32::MAX).max(1));
+                }
+            }
+            micros.push(least);
+        }
+        let (stage, partition) = (Stage::Encode, Partition::Whole);
+        Ok(Some(MeasuredStage { stage, partition, rows: vec![1], lengths, micros }))
     }
 
     fn codec(&mut self, partition: Partition) -> Result<MeasuredStage, OpenError> {
@@ -199,7 +230,7 @@ impl<'a> Bench<'a> {
             });
         }
         let steady = self.warming.facts.codec_lengths.last().copied().unwrap_or(1);
-        let decode = move |bench: &mut Self| bench.decode_launch(rows, POSITIONS[0]);
+        let decode = move |bench: &mut Self| bench.decode_launch(Partition::Lm, rows, POSITIONS[0]);
         let codec = move |bench: &mut Self| bench.codec_launch(Partition::Background, rows..2 * rows, steady);
         let urgent =
             move |bench: &mut Self| bench.codec_launch(Partition::Whole, 2 * rows..2 * rows + 1, steady);
@@ -223,7 +254,7 @@ impl<'a> Bench<'a> {
         let mut parts = [0; 3];
         let launches = [
             self.codec_launch(Partition::Whole, 0..1, length)?,
-            self.decode_launch(1, POSITIONS[0])?,
+            self.decode_launch(Partition::Lm, 1, POSITIONS[0])?,
             self.codec_launch(Partition::Background, 0..1, length)?,
         ];
         for (part, launch) in parts.iter_mut().zip(launches) {
@@ -317,7 +348,12 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn decode_launch(&mut self, count: u32, position: u32) -> Result<Launch, OpenError> {
+    fn decode_launch(
+        &mut self,
+        partition: Partition,
+        count: u32,
+        position: u32,
+    ) -> Result<Launch, OpenError> {
         let pages: Vec<_> = (0..count).map(|slot| pages_for(slot, position as usize + 1)).collect();
         let rows: Vec<_> = (0..count)
             .map(|slot| DecodeRow {
@@ -332,10 +368,15 @@ impl<'a> Bench<'a> {
             })
             .collect();
         let inputs = self.warming.model.decode_inputs(&rows);
-        self.launch(Lane::Lm, Stage::Decode, 0, Partition::Lm, inputs)
+        self.launch(Lane::Lm, Stage::Decode, 0, partition, inputs)
     }
 
-    fn prefill_launch(&mut self, prompt: &Prompt, count: usize) -> Result<Launch, OpenError> {
+    fn prefill_launch(
+        &mut self,
+        partition: Partition,
+        prompt: &Prompt,
+        count: usize,
+    ) -> Result<Launch, OpenError> {
         let slots = 0..u32::try_from(count).unwrap_or(1);
         let pages: Vec<_> = slots.clone().map(|slot| pages_for(slot, prompt.positions())).collect();
         let rows: Vec<_> = slots
@@ -351,7 +392,7 @@ impl<'a> Bench<'a> {
             })
             .collect();
         let inputs = self.warming.model.prefill_inputs(&rows);
-        self.launch(Lane::Lm, Stage::Prefill, 0, Partition::Whole, inputs)
+        self.launch(Lane::Lm, Stage::Prefill, 0, partition, inputs)
     }
 
     fn codec_launch(

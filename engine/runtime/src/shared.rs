@@ -10,7 +10,7 @@ use contract::{
     Usage,
 };
 use models::SegmentText;
-use sched::{Forecast, WakeReason};
+use sched::{EncodeKey, Forecast, WakeReason};
 
 use crate::mailbox::Mailbox;
 use crate::message::Message;
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     /// By [`WakeReason`]: times it was what the engine woke for.
     wakes: [AtomicU64; WakeReason::ALL.len()],
     /// Clips the engine has yet to forget.
-    forgotten: Mutex<Vec<[u8; 16]>>,
+    forgotten: Mutex<Vec<Forgotten>>,
 }
 
 /// What the engine thread foresees for the next context, as of when it last went round.
@@ -48,6 +48,20 @@ pub(crate) struct Outlook {
 
 /// Clips that may wait to be forgotten; what is beyond is dropped from the cache by its age.
 const FORGOTTEN_MAX: usize = 4_096;
+
+/// A clip to forget, for contexts whose ids are smaller than `before`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forgotten {
+    pub(crate) hash: [u8; 16],
+    pub(crate) before: ContextId,
+}
+
+impl Forgotten {
+    /// Whether a context with this voice is one of those.
+    pub(crate) fn means(&self, context: ContextId, key: EncodeKey) -> bool {
+        key.hash == self.hash && context < self.before
+    }
+}
 
 /// One open context as callers' threads see it.
 pub(crate) struct Entry {
@@ -86,14 +100,14 @@ impl Shared {
     }
 
     /// The engine forgets what it made of this clip when it next goes round.
-    pub(crate) fn forget_clip(&self, hash: [u8; 16]) {
+    pub(crate) fn forget_clip(&self, clip: Forgotten) {
         let mut forgotten = lock(&self.forgotten);
         if forgotten.len() < FORGOTTEN_MAX {
-            forgotten.push(hash);
+            forgotten.push(clip);
         }
     }
 
-    pub(crate) fn take_forgotten(&self) -> Vec<[u8; 16]> {
+    pub(crate) fn take_forgotten(&self) -> Vec<Forgotten> {
         std::mem::take(&mut *lock(&self.forgotten))
     }
 

@@ -93,6 +93,7 @@ pub(crate) fn open(
         priming_slot,
         encode_hits: 0,
         opened: 0,
+        forgotten: Vec::new(),
     };
     Ok((engine, info, config.open_max as usize))
 }
@@ -236,7 +237,7 @@ impl Warming<'_> {
         Ok(first)
     }
 
-    fn encode(&mut self, planned: &PlannedClip) -> Result<Arc<VoiceFeatures>, OpenError> {
+    pub(crate) fn encode(&mut self, planned: &PlannedClip) -> Result<Arc<VoiceFeatures>, OpenError> {
         let mut job = self.model.encode(planned).map_err(OpenError::Warming)?;
         loop {
             let Self { backend, model, executables, priming_slot, .. } = self;

@@ -68,6 +68,41 @@ fn a_clip_is_encoded_once_in_all_processes_until_it_is_forgotten() {
 }
 
 #[test]
+fn a_clip_that_is_forgotten_while_it_is_encoded_speaks_and_leaves_nothing() {
+    let folder = std::env::temp_dir().join(format!("voxlane-forgotten-{}", std::process::id()));
+    drop(std::fs::remove_dir_all(&folder));
+    let engine = open(&folder);
+    let request = || {
+        let voice = VoiceChoice::Reference { clip: clip(), mode: CloneMode::InContext };
+        OpenContext { voice, ..support::request("clara", Layout::Whole, 7) }
+    };
+    let (_, ear) = support::begin(&engine, request(), "Good morning.");
+    engine.forget_clip([42; 16]);
+    let heard = ear.to_the_end();
+    assert!(heard.error.is_none() && !heard.samples().is_empty(), "{:?}", heard.error);
+    assert_eq!(engine.stats().encodes, 1);
+    // Another that is kept passes through the same thread: had the first been kept, it would be there.
+    speak(&engine, CloneMode::Speaker);
+    let written = || -> Vec<String> {
+        let files =
+            std::fs::read_dir(&folder).expect("a folder").map(|file| file.expect("a file").file_name());
+        files.map(|name| name.to_string_lossy().into_owned()).collect()
+    };
+    for _ in 0..200 {
+        if written().iter().any(|name| name.ends_with(".features")) {
+            break;
+        }
+        #[expect(clippy::disallowed_methods, reason = "the folder is written by a thread of the engine's")]
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(written().iter().all(|name| name.contains("speaker")), "{:?}", written());
+    speak(&engine, CloneMode::InContext);
+    assert_eq!(engine.stats().encodes, 3, "not kept in memory either");
+    drop(engine);
+    drop(std::fs::remove_dir_all(&folder));
+}
+
+#[test]
 fn features_of_another_checkpoint_are_not_taken() {
     let source = support::options().source;
     let same = source.fingerprint().expect("readable");

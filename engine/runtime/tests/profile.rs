@@ -16,6 +16,9 @@ fn a_profile_holds_every_stage_the_scheduler_asks_for_and_costs_grow_with_rows()
     };
     for (of, partition) in [
         (Stage::Decode, Partition::Lm),
+        (Stage::Decode, Partition::Whole),
+        (Stage::Encode, Partition::Whole),
+        (Stage::Prefill, Partition::Lm),
         (Stage::Prefill, Partition::Whole),
         (Stage::Codec, Partition::Background),
         (Stage::Codec, Partition::Whole),
@@ -28,6 +31,12 @@ fn a_profile_holds_every_stage_the_scheduler_asks_for_and_costs_grow_with_rows()
     let codec = stage(Stage::Codec, Partition::Background);
     let (one, most) = (codec.micros[0], codec.micros[codec.micros.len() - 1]);
     assert!(most > 4 * one, "four rows of ten frames cost {most} us, one of two {one} us");
+    let encode = stage(Stage::Encode, Partition::Whole);
+    assert!(
+        encode.micros[2] > 2 * encode.micros[0],
+        "ten seconds of a clip against one: {:?}",
+        encode.micros
+    );
     for left in [measured.sharing.lm_beside_background, measured.sharing.background_beside_lm] {
         assert!((1..=1_000).contains(&left), "{left}");
     }

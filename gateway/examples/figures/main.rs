@@ -5,12 +5,16 @@
 //! cargo run --release -p gateway --example figures -- --pid $! alone concurrent throughput
 //! voxlane serve --engine scripted &
 //! cargo run --release -p gateway --example figures -- --pid $! share
+//! voxlane serve --engine scripted --config WITH_KEYS &
+//! cargo run --release -p gateway --example figures -- --pid $! --token TOKEN share idle
 //! ```
 //!
 //! The client runs on the same machine and takes its part of the processor: the figures include it.
 
+mod idle;
 mod measure;
 mod server;
+mod voices;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,6 +39,15 @@ struct Flags {
     /// Its process id, for resident memory
     #[arg(long)]
     pid: Option<u32>,
+    /// Token of a server that has keys
+    #[arg(long)]
+    token: Option<String>,
+    /// Sessions of `idle`
+    #[arg(long, default_value_t = 5_000)]
+    sockets: usize,
+    /// Clips of `voices`, for each way of cloning
+    #[arg(long, default_value_t = 10)]
+    clips: usize,
     /// Utterances of `alone`
     #[arg(long, default_value_t = 20)]
     runs: usize,
@@ -62,6 +75,10 @@ enum What {
     Throughput,
     /// The gateway's own share of first audio, on a scripted engine
     Share,
+    /// Memory of a session that does nothing
+    Idle,
+    /// Clips encoded in a second, and what one costs that is kept
+    Voices,
 }
 
 fn main() -> ExitCode {
@@ -85,7 +102,7 @@ fn fail(error: &dyn std::fmt::Display) -> ExitCode {
 }
 
 async fn run(flags: &Flags) -> Result<Value, measure::Failure> {
-    let server = Server::new(&flags.server, &flags.admin, flags.pid);
+    let server = Server::new(&flags.server, &flags.admin, flags.pid, flags.token.as_deref());
     let duration = Duration::from_secs(flags.seconds);
     let mut figures = Map::new();
     for what in &flags.what {
@@ -100,6 +117,8 @@ async fn run(flags: &Flags) -> Result<Value, measure::Failure> {
                 ("concurrent", json!({ "results": results }))
             }
             What::Throughput => ("throughput", measure::throughput(&server, flags.contexts, duration).await?),
+            What::Idle => ("idle", idle::idle(&server, flags.sockets).await?),
+            What::Voices => ("voices", voices::voices(&server, flags.clips).await?),
             What::Share => ("share", measure::share(&server, flags.sessions, duration).await?),
         };
         figure["opus"] = server.counters().await?.opus_since(&before);

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use client::{Outcome, Utterance, connect, speak};
+use client::{Outcome, Utterance, speak};
 use proto::wire::Open;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -32,7 +30,7 @@ const STALL: Duration = Duration::from_millis(10);
 
 /// First audio of one stream at a time.
 pub(crate) async fn alone(server: &Server, runs: usize) -> Result<Value, Failure> {
-    let (mut sender, mut receiver, _) = connect(&server.public).await?;
+    let (mut sender, mut receiver, _) = server.connect().await?;
     let mut sounds = Vec::new();
     let mut packets = Vec::new();
     for run in 0..runs {
@@ -53,12 +51,12 @@ pub(crate) async fn concurrent(server: &Server, streams: usize, length: Duration
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
     for stream in 0..streams {
-        let address = server.public.clone();
+        let server = server.clone();
         // A new listener every quarter of a second, as people come.
         let offset = Duration::from_millis(250) * u32::try_from(stream)?;
         tasks.spawn(async move {
             tokio::time::sleep(offset).await;
-            let (mut sender, mut receiver, _) = connect(&address).await?;
+            let (mut sender, mut receiver, _) = server.connect().await?;
             let mut outcomes = Vec::new();
             let mut context = 0;
             while begun.elapsed() < length + offset {
@@ -107,11 +105,11 @@ pub(crate) async fn throughput(server: &Server, contexts: usize, length: Duratio
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
     for _ in 0..contexts {
-        let address = server.public.clone();
+        let server = server.clone();
         tasks.spawn(async move {
             let mut bytes = 0;
             while begun.elapsed() < length {
-                bytes += pcm_bytes(&address, PROSE).await?;
+                bytes += pcm_bytes(&server, PROSE).await?;
             }
             Ok::<_, Failure>((bytes, begun.elapsed()))
         });
@@ -137,9 +135,9 @@ pub(crate) async fn share(server: &Server, sessions: usize, length: Duration) ->
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
     for session in 0..sessions {
-        let address = server.public.clone();
+        let server = server.clone();
         tasks.spawn(async move {
-            let (mut sender, mut receiver, _) = connect(&address).await?;
+            let (mut sender, mut receiver, _) = server.connect().await?;
             let mut firsts = Vec::new();
             let mut context = 0;
             // Spread over a second, and each at its own pace, so that arrivals do not fall in step.
@@ -190,7 +188,7 @@ fn expect_done(outcome: &Outcome) -> Result<(), Failure> {
 }
 
 /// Sorted durations in milliseconds: how many, and where the middle and the ends lie.
-fn spread(mut durations: Vec<Duration>) -> Value {
+pub(crate) fn spread(mut durations: Vec<Duration>) -> Value {
     durations.sort_unstable();
     let at = |percent: usize| {
         let rank = (durations.len() * percent).div_ceil(100).max(1) - 1;
@@ -200,23 +198,14 @@ fn spread(mut durations: Vec<Duration>) -> Value {
 }
 
 /// Bytes of 24 kHz s16le that one request is answered with.
-async fn pcm_bytes(address: &str, input: &str) -> Result<u64, Failure> {
-    let body = json!({ "input": input, "response_format": "pcm", "sample_rate": 24_000 }).to_string();
-    let head = format!(
-        "POST /v1/audio/speech HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut socket = TcpStream::connect(address).await?;
-    socket.write_all(head.as_bytes()).await?;
-    let mut answer = Vec::new();
-    socket.read_to_end(&mut answer).await?;
-    let split = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or("no head in the answer")? + 4;
-    if !answer.starts_with(b"HTTP/1.1 200") || !answer.ends_with(b"0\r\n\r\n") {
-        return Err(String::from_utf8_lossy(&answer[..split.min(400)]).into_owned().into());
+async fn pcm_bytes(server: &Server, input: &str) -> Result<u64, Failure> {
+    let body = json!({ "input": input, "response_format": "pcm", "sample_rate": 24_000 });
+    let (_, answer) = server.post("/v1/audio/speech", &body).await?;
+    if !answer.ends_with(b"0\r\n\r\n") {
+        return Err("an answer broke off".into());
     }
     // Chunk heads are some eight bytes to thousands: they are counted off.
-    let mut rest = &answer[split..];
+    let mut rest = &answer[..];
     let mut bytes = 0;
     while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {
         let size = usize::from_str_radix(std::str::from_utf8(&rest[..end])?, 16)?;

@@ -31,24 +31,22 @@ pub trait Body: Send {
     /// Why the sound ends, before [`Body::end`].
     fn finished(&mut self, _reason: FinishReason) {}
 
-    /// The rest of the sound, and the end.
+    /// The rest of the sound, and the end. `usage` counts samples at 48 kHz.
     fn end(&mut self, rest: Sound, usage: &Usage, after: Span) -> Bytes;
 
     /// The sound broke off; `None` where only a body that ends too early can say so.
     fn broken(&mut self, error: ErrorObject) -> Option<Bytes>;
 }
 
-/// Says in an Ogg file that a machine spoke: the IPTC's word for it, and in plain words.
+/// That a machine spoke, in plain words, and the IPTC's word for it.
+pub const SPOKEN_BY: &str = concat!("AI-generated speech, Voxlane ", env!("CARGO_PKG_VERSION"));
+pub const SOURCE_TYPE: &str = "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia";
+
+/// What every Ogg and FLAC file says of itself.
 #[must_use]
 pub fn comments() -> Vec<(String, String)> {
     let comment = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    vec![
-        comment(
-            "DIGITALSOURCETYPE",
-            "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia",
-        ),
-        comment("COMMENT", concat!("AI-generated speech, Voxlane ", env!("CARGO_PKG_VERSION"))),
-    ]
+    vec![comment("DIGITALSOURCETYPE", SOURCE_TYPE), comment("COMMENT", SPOKEN_BY)]
 }
 
 /// The file itself.

@@ -7,9 +7,12 @@ use contract::{
     Clip, CloneMode, EngineError, EngineInfo, Layout, ModelInfo, OpenContext, Sampling, Tick, VoiceChoice,
     VoiceKind,
 };
+use ear::{Ear, Language, Lexicon};
 use serde::{Deserialize, Serialize};
 
+use crate::reader::Reader;
 use crate::segmenter::Zones;
+use crate::shape::Shape;
 use crate::wire::{SamplingFields, WireError};
 
 /// What a request asks of an engine, from `open` or from an HTTP body.
@@ -25,6 +28,12 @@ pub struct Ask {
     pub layout: Option<Layout>,
     pub sampling: SamplingFields,
     pub exact_frames: Option<u32>,
+    /// Whether text is read for the ear; false takes it exactly as it stands. `None` is true.
+    pub normalize: Option<bool>,
+    /// How the tenant says single words.
+    pub lexicon: Arc<Lexicon>,
+    /// Leaves silence at the ends out.
+    pub trim: bool,
 }
 
 impl Ask {
@@ -75,7 +84,10 @@ pub struct Target {
     /// Hertz of the model's samples.
     pub sample_rate: u32,
     /// How its text is cut.
-    pub zones: Zones,
+    zones: Zones,
+    /// How its text is read, if it is.
+    ear: Option<(Option<&'static dyn Language>, Arc<Lexicon>)>,
+    trim: bool,
     instructions: Option<String>,
     sampling: Sampling,
     exact_frames: Option<u32>,
@@ -109,6 +121,9 @@ impl Target {
         if ask.exact_frames.is_some() && !bench {
             return Err(unsupported("exact_frames", model, "only a server started with --bench accepts it"));
         }
+        let spoken = spoken_language(model, voice.as_deref(), language.as_deref());
+        let ear = (ask.normalize != Some(false))
+            .then(|| (spoken.and_then(ear::language), Arc::clone(&ask.lexicon)));
         let zones = match layout {
             Layout::Streamed => Zones::streamed(model.segment_characters_max),
             Layout::Whole => Zones::whole(model.segment_characters_max),
@@ -122,6 +137,8 @@ impl Target {
             layout,
             sample_rate: model.sample_rate,
             zones,
+            ear,
+            trim: ask.trim,
             instructions: ask.instructions.clone().filter(|text| !text.is_empty()),
             sampling: Sampling {
                 temperature: asked.temperature,
@@ -133,6 +150,19 @@ impl Target {
             },
             exact_frames: ask.exact_frames,
         })
+    }
+
+    /// Reads and cuts the text of one epoch.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        let ear = self.ear.as_ref().map(|(language, lexicon)| Ear::new(*language, Arc::clone(lexicon)));
+        Reader::new(ear, self.zones)
+    }
+
+    /// Shapes the sound of one epoch.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        Shape::new(self.sample_rate, self.trim)
     }
 
     /// The engine's request for one epoch that began at `arrival`.
@@ -252,6 +282,22 @@ fn find_language(model: &ModelInfo, asked: Option<&str>) -> Result<Option<String
             known: model.languages.clone(),
         }),
     }
+}
+
+/// The language a text is in, as far as that can be known: the one asked for, the voice's own, or the only
+/// one the model has.
+fn spoken_language<'a>(model: &'a ModelInfo, voice: Option<&str>, asked: Option<&'a str>) -> Option<&'a str> {
+    const UNDECIDED: &str = "auto";
+    if let Some(asked) = asked.filter(|asked| *asked != UNDECIDED) {
+        return Some(asked);
+    }
+    let voice = model.voices.iter().find(|known| Some(known.id.as_str()) == voice);
+    if let Some(language) = voice.and_then(|voice| voice.language.as_deref()) {
+        return Some(language);
+    }
+    let mut known = model.languages.iter().filter(|language| *language != UNDECIDED);
+    let only = known.next()?;
+    known.next().is_none().then_some(only)
 }
 
 /// ISO 639-1 codes of languages that models name in English.

@@ -277,6 +277,7 @@ fn config() -> Config {
         engine: Arc::new(EngineInfo { models: vec![model], limits, device: String::new() }),
         tenant: 0,
         voices: None,
+        lexicon: std::sync::Arc::default(),
         bench: false,
         opus_pre_skip: 312,
         paces: crate::paces::Paces::default(),

@@ -6,10 +6,12 @@
 //! | [`wire`] | how messages look, and which bytes of a peer are refused, by which error |
 //! | [`session`] | what one connection does next, whatever its protocol |
 //! | [`dialect`] | how a protocol's clients speak with a session |
+//! | [`reader`] | how text is read for the ear and handed on segment by segment |
 //! | [`segmenter`] | where streamed text is cut into segments that fit the model |
 //! | [`pacer`] | when a packet may leave |
 //! | [`playback`] | where the listener is, and so when each sample is due |
 //! | [`alignment`] | which words the listener has heard, and when each character sounds |
+//! | [`shape`] | what of an engine's samples goes on, and which pauses stand between |
 //! | [`paces`] | how fast voices speak, for the alignment of their next text |
 //! | [`catalog`] | which model, voice and layout a request means |
 //! | [`realtime`] | OpenAI Realtime as a dialect |
@@ -32,9 +34,11 @@ mod named;
 pub mod pacer;
 pub mod paces;
 pub mod playback;
+pub mod reader;
 pub mod realtime;
 pub mod segmenter;
 pub mod session;
+pub mod shape;
 pub mod speech;
 pub mod wire;
 

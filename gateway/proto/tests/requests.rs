@@ -204,7 +204,7 @@ fn a_speech_request_is_refused_by_the_field_at_fault() {
 
 #[test]
 fn the_catalogue_has_the_shape_of_design_section_7() {
-    let info = rig::info();
+    let info = rig::english_info();
     assert_eq!(
         serde_json::to_string(&catalog::voices(&info, 5)).unwrap(),
         r#"{"object":"list","data":[{"id":"clara","name":"clara","created_at":5,"object":"audio.voice","type":"clip","language":"english"},{"id":"marcus","name":"marcus","created_at":5,"object":"audio.voice","type":"clip","language":"english"}]}"#
@@ -217,13 +217,21 @@ fn the_catalogue_has_the_shape_of_design_section_7() {
 
 #[test]
 fn speech_events_are_written_as_openai_writes_them() {
+    let used = contract::Usage {
+        characters: 12,
+        text_ids: 3,
+        frames: 10,
+        samples: 38_400,
+        encode: contract::Span::from_micros(1_500),
+        ..contract::Usage::default()
+    };
     assert_eq!(
         SpeechEvent::Delta { audio: "AAA=".to_owned() }.to_event(),
         "data: {\"type\":\"speech.audio.delta\",\"audio\":\"AAA=\"}\n\n"
     );
     assert_eq!(
-        SpeechEvent::Done { usage: SpeechUsage::new(3, 10), finish_reason: "stop" }.to_event(),
-        "data: {\"type\":\"speech.audio.done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":10,\"total_tokens\":13},\"finish_reason\":\"stop\"}\n\n"
+        SpeechEvent::Done { usage: SpeechUsage::new(&used), finish_reason: "stop" }.to_event(),
+        "data: {\"type\":\"speech.audio.done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":10,\"total_tokens\":13,\"characters\":12,\"audio_ms\":800,\"encode_ms\":1.5},\"finish_reason\":\"stop\"}\n\n"
     );
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn cross_origin(app: &App, origin: Option<&HeaderValue>, response: &m
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.insert(
             header::ACCESS_CONTROL_EXPOSE_HEADERS,
-            HeaderValue::from_static("x-request-id, retry-after"),
+            HeaderValue::from_static("x-request-id, retry-after, x-voxlane-usage"),
         );
     }
     // Caches must keep the answers for different pages apart.

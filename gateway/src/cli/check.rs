@@ -14,6 +14,7 @@ pub(super) fn run(file: &Path) -> Result<(), CommandError> {
         ListenError::Refused(error) => CommandError::Config(error),
         other => CommandError::Failed(other.to_string()),
     })?;
+    crate::lexicons::Set::load(&config.voices).map_err(CommandError::Config)?;
     let mut section = "";
     for (name, value, source) in resolved.lines() {
         let (of, key) = name.split_once('.').unwrap_or(("", name));

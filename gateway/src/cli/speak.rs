@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use codecs::{AudioLimits, read_audio};
-use contract::{
-    Clip, CloneMode, EngineError, EngineHandle, FinishReason, Health, Span, Tick, Usage, VoiceChoice,
-};
+use codecs::pcm::RawEncoding;
+use contract::{EngineError, EngineHandle, FinishReason, Health, Span, Tick, Usage, VoiceChoice};
 use proto::catalog::{Ask, Target};
 use proto::speech::{SpeechFormat, SpeechRequest};
 use proto::wire::SamplingFields;
@@ -19,14 +17,15 @@ use super::{CommandError, EngineFlags, layers};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::engine::Embedded;
-use crate::file::{FileWriter, encoder, playing_time};
+use crate::file::{FileWriter, WAV_ORIGIN, encoder, playing_time};
 use crate::utterance::{Step, Utterance};
+use crate::voices::{Recording, default_mode, prepare, record};
 
 /// How long to wait for an engine that cannot promise first audio in time.
 const PATIENCE: Span = Span::from_millis(60_000);
 
-/// Longest reference clip taken.
-const REFERENCE_MS_MAX: u32 = 30_000;
+/// Longest file of a reference clip.
+const REFERENCE_BYTES_MAX: usize = 10 << 20;
 
 #[derive(Args, Debug)]
 pub(super) struct SpeakFlags {
@@ -38,7 +37,7 @@ pub(super) struct SpeakFlags {
     /// Voice that speaks [default: the model's]
     #[arg(long)]
     voice: Option<String>,
-    /// WAV or Ogg Opus clip whose speaker is taken as the voice
+    /// Clip whose speaker is taken as the voice: WAV, FLAC, MP3, Ogg or WebM, 1 to 30 s
     #[arg(long, value_name = "FILE", conflicts_with = "voice")]
     reference: Option<PathBuf>,
     /// The exact words of the clip: clones its manner too, not only its speaker
@@ -50,6 +49,9 @@ pub(super) struct SpeakFlags {
     /// How text reaches the model [default: whole]
     #[arg(long, value_name = "whole|streamed")]
     layout: Option<String>,
+    /// Take the text exactly as it stands: no reading of numbers, no pauses
+    #[arg(long)]
+    no_normalize: bool,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -63,7 +65,7 @@ pub(super) fn run(flags: &SpeakFlags, embedded: Option<Embedded>) -> Result<(), 
         return Err(CommandError::Usage("there is nothing to speak; give a text".to_owned()));
     }
     let ask = ask(flags)?;
-    let clip = flags.reference.as_deref().map(|path| clip(path, flags.reference_text.clone())).transpose()?;
+    let clip = flags.reference.as_deref().map(recording).transpose()?;
     let config = flags.engine.apply(layers(flags.config.as_deref())?).resolve()?.config()?;
     crate::logs::start(&config.log);
     let clock = Clock::start();
@@ -91,7 +93,7 @@ async fn speak(
     flags: &SpeakFlags,
     format: SpeechFormat,
     ask: &Ask,
-    clip: Option<VoiceChoice>,
+    clip: Option<Recording>,
     app: &Arc<App>,
     engine: &Arc<dyn EngineHandle>,
 ) -> Result<(), CommandError> {
@@ -105,13 +107,14 @@ async fn speak(
     let encoder = encoder_of()?;
     let arrival = app.clock.now();
     let mut request = target.request(arrival, 0);
-    if let Some(voice) = clip {
-        request.voice = voice;
+    if let Some(recording) = clip {
+        let words = flags.reference_text.as_deref();
+        let clip = prepare(&recording, words, rate).map_err(|error| refused(&error))?;
+        request.voice = VoiceChoice::Reference { clip: Arc::new(clip), mode: default_mode(words) };
     }
     let mut out = Out::create(&flags.out, format, rate, encoder.pre_skip_48k())?;
     let open = |request, encoder| {
-        Utterance::open(app, engine, request, (target.zones, rate), &flags.text, encoder)
-            .map_err(|error| refused(&error))
+        Utterance::open(app, engine, request, &target, &flags.text, encoder).map_err(|error| refused(&error))
     };
     let mut utterance = open(request.clone(), encoder)?;
     let mut first: Option<Tick> = None;
@@ -134,7 +137,7 @@ async fn speak(
                 utterance.taken(span);
             }
             Step::Finished { reason, usage, error } => {
-                out.finish(usage.samples)?;
+                out.finish()?;
                 let took = app.clock.now().since(arrival);
                 report(first.map(|at| at.since(arrival)), took, rate, usage, reason);
                 return match error {
@@ -170,7 +173,8 @@ fn ask(flags: &SpeakFlags) -> Result<Ask, CommandError> {
         }
     };
     let sampling = SamplingFields { seed: flags.seed, ..SamplingFields::default() };
-    Ok(Ask { voice: flags.voice.clone(), layout, sampling, ..Ask::default() })
+    let normalize = Some(!flags.no_normalize);
+    Ok(Ask { voice: flags.voice.clone(), layout, sampling, normalize, ..Ask::default() })
 }
 
 fn format_of(path: &Path) -> Result<SpeechFormat, CommandError> {
@@ -182,26 +186,11 @@ fn format_of(path: &Path) -> Result<SpeechFormat, CommandError> {
     }
 }
 
-fn clip(path: &Path, transcript: Option<String>) -> Result<VoiceChoice, CommandError> {
-    let limits = AudioLimits { duration_ms_max: REFERENCE_MS_MAX, ..AudioLimits::default() };
-    let bytes =
-        crate::input::read(path, limits.bytes_max as u64).map_err(|error| failed(&path.display(), &error))?;
-    let audio = read_audio(&bytes, &limits).map_err(|error| failed(&path.display(), &error))?;
-    let mode = if transcript.is_some() { CloneMode::InContext } else { CloneMode::Speaker };
-    let hash = content_hash(&audio.samples, audio.rate_hz, transcript.as_deref());
-    let clip = Clip { samples: audio.samples, sample_rate: audio.rate_hz, transcript, hash };
-    Ok(VoiceChoice::Reference { clip: Arc::new(clip), mode })
-}
-
-/// 128-bit FNV-1a: this process is the only one who gives clips, so nobody gains by a collision.
-fn content_hash(samples: &[f32], rate_hz: u32, transcript: Option<&str>) -> [u8; 16] {
-    let samples = samples.iter().flat_map(|sample| sample.to_le_bytes());
-    let rest = rate_hz.to_le_bytes().into_iter().chain(transcript.unwrap_or_default().bytes());
-    let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
-    for byte in samples.chain(rest) {
-        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
-    }
-    hash.to_le_bytes()
+/// A clip as uploads are taken: any kind of file, any rate, judged before it is used.
+fn recording(path: &Path) -> Result<Recording, CommandError> {
+    let bytes = crate::input::read(path, REFERENCE_BYTES_MAX as u64)
+        .map_err(|error| failed(&path.display(), &error))?;
+    record(&bytes, REFERENCE_BYTES_MAX).map_err(|error| failed(&path.display(), &error))
 }
 
 async fn ready(engine: &dyn EngineHandle) -> Result<(), CommandError> {
@@ -223,6 +212,8 @@ struct Out {
     writer: FileWriter,
     format: SpeechFormat,
     rate: u32,
+    /// 48 kHz samples written: speech and its pauses.
+    samples_48k: u64,
 }
 
 impl Out {
@@ -235,21 +226,23 @@ impl Out {
         let writer =
             FileWriter::new(format, rate, pre_skip, 1).map_err(|error| failed(&path.display(), &error))?;
         let file = File::create(&part).map_err(|error| failed(&path.display(), &error))?;
-        Ok(Self { file, path: path.to_owned(), part, writer, format, rate })
+        Ok(Self { file, path: path.to_owned(), part, writer, format, rate, samples_48k: 0 })
     }
 
     fn write(&mut self, packets: Vec<crate::encode::EncodedPacket>) -> Result<(), CommandError> {
+        self.samples_48k += packets.iter().map(|packet| u64::from(packet.duration_48k)).sum::<u64>();
         let bytes = self.writer.write(packets).map_err(|error| failed(&self.path.display(), &error))?;
         self.put(&bytes)
     }
 
     /// Closes the stream; a WAV's header, written first, learns its length.
-    fn finish(&mut self, samples: u64) -> Result<(), CommandError> {
+    fn finish(&mut self) -> Result<(), CommandError> {
         let bytes = self.writer.finish().map_err(|error| failed(&self.path.display(), &error))?;
         self.put(&bytes)?;
         if self.format == SpeechFormat::Wav {
-            let header =
-                codecs::wav::header(self.rate, samples).map_err(|e| failed(&self.path.display(), &e))?;
+            let samples = self.samples_48k * u64::from(self.rate) / u64::from(codecs::OPUS_CLOCK_HZ);
+            let header = codecs::wav::header(self.rate, RawEncoding::S16Le, samples, WAV_ORIGIN)
+                .map_err(|e| failed(&self.path.display(), &e))?;
             self.file.seek(SeekFrom::Start(0)).map_err(|error| failed(&self.path.display(), &error))?;
             self.put(&header)?;
         }

@@ -115,6 +115,12 @@ pub const KEYS: &[Key] = &[
         "Longest input of POST /v1/audio/speech",
     ),
     key(
+        "server.whole_answer_s_max",
+        count(1, 86_400, "s"),
+        "600",
+        "Longest audio of an answer that is not streamed (stream = false); it waits in memory",
+    ),
+    key(
         "server.body_stall_ms",
         count(100, 3_600_000, "ms"),
         "10000",
@@ -294,6 +300,12 @@ pub const KEYS: &[Key] = &[
         "Where clients' voices are kept, and what was made of them; several processes may share it",
     ),
     key("voices.per_tenant_max", count(0, 100_000, "voices"), "100", "Voices one tenant may keep"),
+    key(
+        "voices.lexicons",
+        Kind::Text("a folder's path; empty is none"),
+        "",
+        "How tenants say single words: TENANT.toml and default.toml, each of lines word = \"respelling\"",
+    ),
     key(
         "voices.upload_bytes_max",
         count(1_024, 67_108_864, "bytes"),

@@ -154,6 +154,7 @@ impl Resolved {
                 handshake_timeout: self.millis("server.handshake_timeout_ms"),
                 body_bytes_max: self.count("server.body_bytes_max") as usize,
                 input_characters_max: self.count("server.input_characters_max") as usize,
+                whole_answer: Duration::from_secs(self.count("server.whole_answer_s_max")),
                 body_stall: self.millis("server.body_stall_ms"),
                 drain_grace: self.millis("server.drain_grace_ms"),
                 threads: self.count("server.threads") as usize,
@@ -176,6 +177,7 @@ impl Resolved {
             voices: VoicesConfig {
                 folder: path("voices.folder"),
                 per_tenant_max: self.count("voices.per_tenant_max") as usize,
+                lexicons: path("voices.lexicons"),
                 upload_bytes_max: self.count("voices.upload_bytes_max") as usize,
             },
             opus: OpusConfig {

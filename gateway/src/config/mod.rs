@@ -44,6 +44,8 @@ pub struct ServerConfig {
     pub handshake_timeout: Duration,
     pub body_bytes_max: usize,
     pub input_characters_max: usize,
+    /// Longest audio of an answer that is not streamed.
+    pub whole_answer: Duration,
     pub body_stall: Duration,
     pub drain_grace: Duration,
     pub threads: usize,
@@ -107,6 +109,8 @@ pub struct VoicesConfig {
     /// Where they are kept; `None` keeps none.
     pub folder: Option<PathBuf>,
     pub per_tenant_max: usize,
+    /// Folder of the tenants' lexicons.
+    pub lexicons: Option<PathBuf>,
     pub upload_bytes_max: usize,
 }
 

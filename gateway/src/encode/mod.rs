@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use codecs::CodecError;
+use codecs::loudness::Leveller;
 use codecs::opus::{OpusEncoder, OpusSettings, PacketBatch};
 use codecs::resample::Resampler;
 use codecs::stretch::Stretch;
@@ -31,9 +32,11 @@ pub(crate) struct EncodedPacket {
     pub(crate) dtx: bool,
 }
 
-/// Stretching, resampling and encoding of one sample stream, from the model's rate to the wire.
+/// Stretching, levelling, resampling and encoding of one sample stream, from the model's rate to the wire.
 pub(crate) struct StreamEncoder {
+    /// Boxed: few streams have one.
     stretch: Option<Box<Stretch>>,
+    leveller: Option<Box<Leveller>>,
     resampler: Option<Resampler>,
     coder: Coder,
     rate_hz: u32,
@@ -63,7 +66,15 @@ impl StreamEncoder {
             })?)),
             Form::Pcm => Coder::Pcm { pending: Vec::new() },
         };
-        Ok(Self { stretch: None, resampler, coder, rate_hz: wire_hz, scratch: Vec::new(), started: false })
+        Ok(Self {
+            stretch: None,
+            leveller: None,
+            resampler,
+            coder,
+            rate_hz: wire_hz,
+            scratch: Vec::new(),
+            started: false,
+        })
     }
 
     /// The same, at another speed and the same pitch: 2 is twice as fast.
@@ -74,8 +85,20 @@ impl StreamEncoder {
         if speed == 1.0 {
             return Ok(self);
         }
-        let model_hz = self.resampler.as_ref().map_or(self.rate_hz, Resampler::from_hz);
-        Ok(Self { stretch: Some(Box::new(Stretch::new(model_hz, speed)?)), ..self })
+        Ok(Self { stretch: Some(Box::new(Stretch::new(self.model_hz(), speed)?)), ..self })
+    }
+
+    /// Brings what comes near to a loudness while it streams; `None` leaves it as it is.
+    ///
+    /// # Errors
+    /// A rate whose loudness cannot be measured.
+    pub(crate) fn levelled(self, lufs: Option<i8>) -> Result<Self, CodecError> {
+        let leveller = lufs.map(|lufs| Leveller::new(self.model_hz(), f64::from(lufs))).transpose()?;
+        Ok(Self { leveller: leveller.map(Box::new), ..self })
+    }
+
+    fn model_hz(&self) -> u32 {
+        self.resampler.as_ref().map_or(self.rate_hz, Resampler::from_hz)
     }
 
     /// Decoded 48 kHz samples a receiver drops at the start.
@@ -89,10 +112,18 @@ impl StreamEncoder {
     /// Takes samples at the model's rate and appends every packet that is complete by them.
     pub(crate) fn push(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
         self.started = true;
-        let Some(stretch) = &mut self.stretch else { return self.resample(samples, out) };
+        let Some(stretch) = &mut self.stretch else { return self.level(samples, out) };
         let mut stretched = Vec::new();
         stretch.push(samples, &mut stretched)?;
-        self.resample(&stretched, out)
+        self.level(&stretched, out)
+    }
+
+    /// After the stretch, which moves peaks.
+    fn level(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
+        let Some(leveller) = &mut self.leveller else { return self.resample(samples, out) };
+        let mut levelled = samples.to_vec();
+        leveller.push(&mut levelled)?;
+        self.resample(&levelled, out)
     }
 
     fn resample(&mut self, samples: &[f32], out: &mut Vec<EncodedPacket>) -> Result<(), CodecError> {
@@ -113,7 +144,7 @@ impl StreamEncoder {
         if let Some(stretch) = &mut self.stretch {
             let mut rest = Vec::new();
             stretch.finish(&mut rest);
-            self.resample(&rest, out)?;
+            self.level(&rest, out)?;
         }
         if let Some(resampler) = &mut self.resampler {
             let mut rest = Vec::new();

@@ -17,6 +17,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt;
 
 use crate::app::App;
@@ -128,6 +130,12 @@ fn head_in_bounds(request: &Request) -> Result<(), ApiError> {
     if head > HEAD_BYTES_MAX {
         let message = format!("the headers are {head} bytes long; at most {HEAD_BYTES_MAX} may be");
         return Err(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", message));
+    }
+    // RFC 6455 section 4.2.1; the WebSocket library answers any key.
+    let decoded = |key: &HeaderValue| STANDARD.decode(key.as_bytes()).is_ok_and(|key| key.len() == 16);
+    if request.headers().get_all(header::SEC_WEBSOCKET_KEY).iter().any(|key| !decoded(key)) {
+        let message = "Sec-WebSocket-Key must be 16 bytes in base64";
+        return Err(ApiError::bad_request("websocket_key", message));
     }
     Ok(())
 }

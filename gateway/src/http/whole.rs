@@ -5,14 +5,19 @@ use std::time::Duration;
 
 use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use codecs::CodecError;
 use contract::{EngineError, Span, Tick, Usage};
 use futures_util::StreamExt;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use proto::alignment::TimedCharacter;
+use proto::at_wire_clock;
 use proto::body::{Body, Sound};
 use proto::catalog::Target;
 use proto::speech::SpeechRequest;
+use proto::wire::UsageFields;
 use tokio::sync::mpsc;
 
 use super::RequestId;
@@ -29,6 +34,9 @@ const BODY_QUEUE: usize = 4;
 
 /// A body must have arrived by then.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A piece of an answer's body.
+type Piece = Result<Frame<Bytes>, std::io::Error>;
 
 /// A request that has been let in, with its body.
 pub(super) struct Arrived {
@@ -97,37 +105,40 @@ impl Arrived {
         let Self { app, caller, request_id, at: arrival, guard, .. } = self;
         let engine = Arc::clone(app.engine()?);
         let info = engine.info();
+        asked.ask.lexicon = app.lexicons.of(&caller.tenant);
         crate::voices::choose(&app, &caller, &info, &mut asked).await?;
         let target = Target::resolve(&info, &asked.ask, SpeechRequest::LAYOUTS, app.config.engine.bench)?;
         let file_hz = asked.sample_rate.unwrap_or(asked.format.rate_hz(target.sample_rate));
+        // A whole answer is levelled as a whole, when all of it is there.
+        let streamed_lufs = asked.loudness.filter(|_| !asked.whole);
         let encoder = encoder(asked.format, target.sample_rate, file_hz, app.config.opus)
             .and_then(|encoder| encoder.at_speed(asked.speed))
+            .and_then(|encoder| encoder.levelled(streamed_lufs))
             .map_err(|error| ApiError::bad_request("unsupported", error.to_string()).param("sample_rate"))?;
         let pre_skip = encoder.pre_skip_48k();
         // Distinct within a process for as long as anyone could join two answers.
         let serial = arrival.as_micros() as u32;
         let writer =
             FileWriter::new(asked.format, file_hz, pre_skip, serial).map_err(|_| ApiError::internal())?;
-        let cut = (target.zones, target.sample_rate);
         let opening = target.request(arrival, caller.group());
-        let mut utterance = Utterance::open(&app, &engine, opening, cut, &asked.input, encoder)?;
+        let mut utterance = Utterance::open(&app, &engine, opening, &target, &asked.input, encoder)?;
+        utterance.charge(Account::of(&caller, &request_id, protocol));
+        if asked.whole {
+            utterance.keep_whole(app.config.server.whole_answer.as_secs(), asked.loudness);
+            return whole(&app, utterance, writer, &asked, file_hz).await;
+        }
         if body.takes_times() {
             utterance.keep_times(app.paces().of(&target));
         }
         let first = match utterance.next().await {
             Step::Packets(packets) => packets,
-            Step::Finished { reason, error, .. } => {
-                crate::metrics::context_finished(reason.name());
-                return Err(error.map_or_else(silent, ApiError::from));
-            }
+            Step::Finished { error, .. } => return Err(error.map_or_else(silent, ApiError::from)),
         };
         crate::metrics::first_audio(protocol, app.clock.now().since(arrival));
         let (sender, receiver) = mpsc::channel(BODY_QUEUE);
-        let account = Account::of(&caller, &request_id, protocol);
         let media_type = body.media_type();
         let pump = Pump {
             app,
-            account,
             request_id,
             target,
             speed: asked.speed,
@@ -147,7 +158,6 @@ impl Arrived {
 /// The part that goes on after the head of the answer has left.
 struct Pump {
     app: Arc<App>,
-    account: Account,
     request_id: String,
     target: Target,
     /// How much faster than the model the answer speaks.
@@ -155,7 +165,7 @@ struct Pump {
     utterance: Utterance,
     writer: FileWriter,
     body: Box<dyn Body>,
-    sender: mpsc::Sender<Result<Bytes, std::io::Error>>,
+    sender: mpsc::Sender<Piece>,
     arrival: Tick,
     /// 48 kHz samples of the packets so far.
     taken: u64,
@@ -176,8 +186,7 @@ impl Pump {
                     let after = self.after();
                     let written = self.writer.write(packets).map_err(std::io::Error::other);
                     let bytes = written.map(|audio| self.body.sound(Sound { audio, times }, after));
-                    if !self.send(bytes).await {
-                        crate::metrics::context_finished("cancelled");
+                    if !self.send(bytes.map(Frame::data)).await {
                         return;
                     }
                     // The engine counts its own samples.
@@ -185,9 +194,7 @@ impl Pump {
                     self.utterance.taken(Span::from_micros(micros as i64));
                 }
                 Step::Finished { reason, usage, error } => {
-                    crate::metrics::context_finished(reason.name());
                     self.app.paces().keep(&self.target, self.utterance.pace());
-                    self.app.usage.spoken(&self.account, None, reason, &usage, self.target.sample_rate);
                     let took_us = self.after().as_micros();
                     tracing::debug!(reason = reason.name(), frames = usage.frames, took_us, "spoken");
                     self.body.finished(reason);
@@ -198,10 +205,7 @@ impl Pump {
             let closed = self.sender.clone();
             step = tokio::select! {
                 step = self.utterance.next() => step,
-                () = closed.closed() => {
-                    crate::metrics::context_finished("cancelled");
-                    return;
-                }
+                () = closed.closed() => return,
             };
         }
     }
@@ -236,24 +240,31 @@ impl Pump {
             None => {
                 let times = self.times(u64::MAX);
                 let after = self.after();
+                // Bodies count at the wire's clock, whatever the model's is.
+                let usage = Usage { samples: at_wire_clock(usage.samples, self.target.sample_rate), ..usage };
                 let rest = self.writer.finish().map_err(std::io::Error::other);
                 rest.map(|audio| self.body.end(Sound { audio, times }, &usage, after))
             }
         };
-        self.send(last).await;
+        let whole = last.is_ok();
+        if self.send(last.map(Frame::data)).await && whole {
+            let mut trailers = HeaderMap::new();
+            trailers.insert(USAGE, usage_value(&usage, self.target.sample_rate));
+            self.send(Ok(Frame::trailers(trailers))).await;
+        }
     }
 
     /// False when the client is gone, or takes nothing any more.
-    async fn send(&mut self, bytes: Result<Bytes, std::io::Error>) -> bool {
-        if bytes.as_ref().is_ok_and(Bytes::is_empty) {
+    async fn send(&mut self, piece: Piece) -> bool {
+        if piece.as_ref().is_ok_and(|frame| frame.data_ref().is_some_and(Bytes::is_empty)) {
             return true;
         }
         match self.sender.try_reserve() {
-            Ok(place) => place.send(bytes),
+            Ok(place) => place.send(piece),
             Err(mpsc::error::TrySendError::Closed(())) => return false,
             Err(mpsc::error::TrySendError::Full(())) => {
                 self.utterance.pause();
-                let sending = self.sender.send(bytes);
+                let sending = self.sender.send(piece);
                 let sent = tokio::time::timeout(self.app.config.server.body_stall, sending).await;
                 return matches!(sent, Ok(Ok(())));
             }
@@ -262,12 +273,56 @@ impl Pump {
     }
 }
 
-fn answer(media_type: &'static str, receiver: mpsc::Receiver<Result<Bytes, std::io::Error>>) -> Response {
+/// An answer that leaves when all of it is there, with its length and what it cost in its head.
+async fn whole(
+    app: &App,
+    mut utterance: Utterance,
+    mut writer: FileWriter,
+    asked: &SpeechRequest,
+    file_hz: u32,
+) -> Result<Response, ApiError> {
+    let mut file = Vec::new();
+    let fault = |error: CodecError| ApiError::from(EngineError::Internal { what: error.to_string() });
+    let usage = loop {
+        match utterance.next().await {
+            Step::Packets(packets) => file.extend_from_slice(&writer.write(packets).map_err(fault)?),
+            Step::Finished { .. } if utterance.is_too_long() => {
+                let seconds = app.config.server.whole_answer.as_secs();
+                let message = format!("the answer is longer than {seconds} s of audio; leave \"stream\" out");
+                return Err(ApiError::bad_request("answer_too_long", message).param("stream"));
+            }
+            Step::Finished { error: Some(error), .. } => return Err(error.into()),
+            Step::Finished { usage, .. } if usage.samples == 0 => return Err(silent()),
+            Step::Finished { usage, .. } => break usage,
+        }
+    };
+    file.extend_from_slice(&writer.finish().map_err(fault)?);
+    crate::file::tell_sizes(asked.format, file_hz, &mut file).map_err(fault)?;
+    let mut response = Response::new(HttpBody::from(file));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asked.format.content_type()));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(USAGE, usage_value(&usage, utterance.sample_rate()));
+    Ok(response)
+}
+
+/// What an answer cost, as JSON: in the head of a whole answer, in the trailer of a streamed one.
+const USAGE: HeaderName = HeaderName::from_static("x-voxlane-usage");
+
+/// `usage` counts samples at `rate`.
+fn usage_value(usage: &Usage, rate: u32) -> HeaderValue {
+    let json = serde_json::to_string(&UsageFields::new(usage, rate)).unwrap_or_default();
+    // Names and numbers are ASCII.
+    HeaderValue::from_str(&json).unwrap_or(HeaderValue::from_static("{}"))
+}
+
+fn answer(media_type: &'static str, receiver: mpsc::Receiver<Piece>) -> Response {
     let stream = futures_util::stream::unfold(receiver, async |mut receiver| {
         let item = receiver.recv().await?;
         Some((item, receiver))
     });
-    let mut response = Response::new(HttpBody::from_stream(stream));
+    let mut response = Response::new(HttpBody::new(StreamBody::new(stream)));
+    response.headers_mut().insert(header::TRAILER, HeaderValue::from_static("x-voxlane-usage"));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

@@ -20,7 +20,7 @@ use crate::usage::Account;
 use crate::voices::{Shelf, Viewer};
 
 /// Bytes read from a socket at once: the library's default of 128 KiB is most of an idle session.
-const READ_BUFFER_BYTES: usize = 2_048;
+const READ_BUFFER_BYTES: usize = 1_024;
 
 /// Opus' look-ahead at 48 kHz in the mode we encode in, whatever the input rate.
 const OPUS_PRE_SKIP_48K: u16 = 312;
@@ -110,8 +110,8 @@ pub(crate) fn enter(
     Ok(upgrade.on_upgrade(async move |websocket| {
         // The socket's tasks hold the guard too: a session has ended when its Close has left.
         let socket = socket::start(websocket, events, &guard);
-        drive::run(app, start, socket).await;
-        drop(guard);
+        // A task of its own: this one is as large as all it was made of, for as long as it lives.
+        tokio::spawn(drive::run(app, start, socket, guard));
     }))
 }
 
@@ -131,6 +131,7 @@ fn config(
         voices: app.voices.clone().map(|store| -> Arc<dyn proto::catalog::Voices> {
             Arc::new(Shelf { store, viewer: Viewer::of(caller) })
         }),
+        lexicon: app.lexicons.of(&caller.tenant),
         bench: app.config.engine.bench,
         opus_pre_skip: OPUS_PRE_SKIP_48K,
         paces: app.paces().clone(),

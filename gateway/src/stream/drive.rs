@@ -7,19 +7,23 @@ use std::time::Duration;
 use contract::{EngineError, EngineHandle, FinishReason, Output as EngineOutput, Span, Tick, Usage};
 use proto::dialect::Dialect;
 use proto::session::{
-    Config, EncodeJob, Encoded as WireEncoded, EngineCommand, Message, Output, Session, TimeoutReason,
+    Config, EncodeJob, Encoded as WireEncoded, EngineCommand, EpochKey, Message, Output, Session,
+    TimeoutReason,
 };
 use proto::wire::{CloseCode, Received};
 use tokio::sync::mpsc;
 
+use super::accounts::Accounts;
 use super::encoders::{Encoders, Made};
 use super::engine_side::{EngineSide, Reply};
+use super::late_queue::LateQueue;
 use super::references::{JUDGED_MAX, Judged};
 use super::registry::{Attach, Place, Visit};
 use super::socket::{Activity, Event, Outgoing, Socket};
 use super::watch::Watch;
 use crate::app::App;
 use crate::auth::TokenEnd;
+use crate::drain::Guard;
 use crate::encode::Encoded;
 use crate::output::Tagged;
 use crate::usage::Account;
@@ -60,16 +64,14 @@ struct Drive {
     engine: EngineSide,
     encoders: Encoders,
     socket: Option<Socket>,
-    judged: mpsc::Sender<Box<Judged>>,
+    judged: LateQueue<Judged>,
     door: mpsc::Sender<Visit>,
     token: String,
     place: Place,
     /// Whose token opened it, and when that ends.
     owner: TokenEnd,
     token_over: bool,
-    account: Account,
-    /// Hertz of the first model: sessions of one engine have one rate.
-    rate: u32,
+    accounts: Accounts,
     replies: VecDeque<Reply>,
     watch: Watch,
     /// The session had no socket, and its place was needed.
@@ -78,15 +80,14 @@ struct Drive {
     over: Option<&'static str>,
 }
 
-/// Runs a session from its first socket to its end.
-pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
+/// Runs a session from its first socket to its end; `guard` keeps the process from ending before it.
+pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket, guard: Arc<Guard>) {
     let Start { engine, config, dialect, place, owner, account } = start;
     let rate = config.engine.models.first().map_or(0, |model| model.sample_rate);
     let mut counted = Counted::new();
     let epochs = config.limits.contexts_open + LETTING_GO_MAX;
-    let (engine, mut outputs) = EngineSide::new(engine, epochs);
-    let (encoders, mut encoded) = Encoders::new(Arc::clone(&app), epochs);
-    let (judged, mut references) = mpsc::channel(JUDGED_MAX);
+    let engine = EngineSide::new(engine, epochs);
+    let encoders = Encoders::new(Arc::clone(&app), epochs);
     let (door, mut visitors) = mpsc::channel(1);
     let token = config.resume.clone();
     app.sessions.announce(owner.resume_key(&token), door.clone(), &place);
@@ -98,14 +99,13 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
         engine,
         encoders,
         socket: Some(socket),
-        judged,
+        judged: LateQueue::new(JUDGED_MAX),
         door,
         token,
         place,
         owner,
         token_over: false,
-        account,
-        rate,
+        accounts: Accounts::new(account, rate),
         replies: VecDeque::new(),
         watch,
         evicted: false,
@@ -128,9 +128,9 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
             // The client first, so that a cancel overtakes the audio it cancels.
             biased;
             event = next_event(&mut drive.socket) => event,
-            Some(encoded) = encoded.recv() => Wake::Encoded(encoded),
-            Some(output) = outputs.recv() => Wake::Engine(output),
-            Some(judged) = references.recv() => Wake::Reference(judged),
+            encoded = drive.encoders.next() => Wake::Encoded(encoded),
+            output = drive.engine.next() => Wake::Engine(output),
+            judged = drive.judged.next() => Wake::Reference(judged),
             Some(visit) = visitors.recv() => Wake::Visit(visit),
             until = &mut drain, if !draining => Wake::Drain(until),
             () = tokio::time::sleep(POOL_RETRY), if stuck => Wake::Retry,
@@ -141,11 +141,14 @@ pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket) {
         drive.wake(wake);
         drive.settle();
     }
+    let Drive { accounts, session, .. } = &mut drive;
+    accounts.close(|key| session.characters(key), &app.usage);
     app.sessions.withdraw(&drive.owner.resume_key(&drive.token));
     drive.watch.counters(drive.session.counters());
     app.paces().absorb(drive.session.paces());
     counted.close = drive.over.unwrap_or("peer");
-    tracing::info!(session = drive.account.request, close = counted.close, "session ended");
+    tracing::info!(session = drive.accounts.account.request, close = counted.close, "session ended");
+    drop(guard);
 }
 
 /// Counts a session in and out, whatever way its task ends.
@@ -188,10 +191,7 @@ impl Drive {
             }
             Wake::Engine(tagged) => {
                 if let Some(key) = self.engine.output(&tagged) {
-                    if let EngineOutput::Finished { reason, usage, .. } = &tagged.output {
-                        let context = Some((key.context, key.epoch.0));
-                        self.app.usage.spoken(&self.account, context, *reason, usage, self.rate);
-                    }
+                    self.count(key, &tagged.output);
                     self.watch.engine(now, key, &tagged.output);
                     self.session.handle_engine(now, key, tagged.output);
                 }
@@ -277,7 +277,15 @@ impl Drive {
             }
             let now = self.app.clock.now();
             match self.replies.pop_front() {
-                Some((key, reply)) => self.session.handle_reply(now, key, reply),
+                Some((key, reply)) => {
+                    match &reply {
+                        Ok(accepted) => self.accounts.ids(key, accepted.ids),
+                        Err(_) if self.engine.is_open(key) => {}
+                        // Refused, so its engine will not say that it has ended.
+                        Err(_) => self.accounts.refused(key, self.session.characters(key), &self.app.usage),
+                    }
+                    self.session.handle_reply(now, key, reply);
+                }
                 None => break,
             }
         }
@@ -296,12 +304,14 @@ impl Drive {
             }
             Output::Encode(job) => self.encode(now, job),
             Output::Engine(command) => {
-                if let EngineCommand::PushText { key, .. } = command {
-                    self.watch.text(now, key);
+                match &command {
+                    EngineCommand::Open { key, .. } => self.accounts.open(*key),
+                    EngineCommand::PushText { key, .. } => self.watch.text(now, *key),
+                    _ => {}
                 }
                 self.replies.extend(self.engine.command(command));
             }
-            Output::Reference(job) => super::references::judge(*job, self.judged.clone()),
+            Output::Reference(job) => super::references::judge(*job, self.judged.sender()),
             Output::Resume { token, received } => self.resume(now, &token, received),
             Output::Said(said) => self.watch.said(now, said),
             Output::SendBinary(bytes) => self.send(now, Outgoing::Binary(bytes)),
@@ -336,12 +346,17 @@ impl Drive {
             let error = Some(EngineError::Internal { what: format!("encoding failed: {error}") });
             let output =
                 EngineOutput::Finished { reason: FinishReason::Failed, usage: Usage::default(), error };
+            self.count(key, &output);
             self.watch.engine(now, key, &output);
             self.session.handle_engine(now, key, output);
             self.session.handle_encoded(now, key, WireEncoded { packets, last: true });
             return;
         }
         self.session.handle_encoded(now, key, WireEncoded { packets, last });
+    }
+
+    fn count(&mut self, key: EpochKey, output: &EngineOutput) {
+        self.accounts.output(key, output, self.session.characters(key), &self.app.usage);
     }
 
     /// This session's client wants another session back: its socket moves there, and this one ends.

@@ -7,8 +7,8 @@ use codecs::CodecError;
 use proto::pacer::Packet;
 use proto::session::{AudioFormat, EncodeJob, EncodeWork, EpochKey};
 use proto::wire::{PacketKind, WireCodec};
-use tokio::sync::mpsc;
 
+use super::late_queue::LateQueue;
 use crate::app::App;
 use crate::encode::{Encoded, EncodedPacket, Form, Job, REPLIES_PER_JOB, StreamEncoder};
 
@@ -20,7 +20,7 @@ pub(super) struct Encoders {
     /// finds nothing.
     keys: BTreeMap<u64, EpochKey>,
     next: u64,
-    replies: mpsc::Sender<Box<Encoded>>,
+    replies: LateQueue<Encoded>,
 }
 
 struct Slot {
@@ -40,11 +40,15 @@ pub(super) struct Made {
 }
 
 impl Encoders {
-    /// Encoders for at most `epochs` epochs, and where their replies arrive.
-    pub(super) fn new(app: Arc<App>, epochs: usize) -> (Self, mpsc::Receiver<Box<Encoded>>) {
-        let (replies, receiver) = mpsc::channel(epochs * REPLIES_PER_JOB);
-        let encoders = Self { app, slots: BTreeMap::new(), keys: BTreeMap::new(), next: 1, replies };
-        (encoders, receiver)
+    /// Encoders for at most `epochs` epochs.
+    pub(super) fn new(app: Arc<App>, epochs: usize) -> Self {
+        let replies = LateQueue::new(epochs * REPLIES_PER_JOB);
+        Self { app, slots: BTreeMap::new(), keys: BTreeMap::new(), next: 1, replies }
+    }
+
+    /// The next reply of the pool.
+    pub(super) async fn next(&mut self) -> Box<Encoded> {
+        self.replies.next().await
     }
 
     /// Takes a job; its replies come later.
@@ -105,7 +109,8 @@ impl Encoders {
             WireCodec::Pcm => (Form::Pcm, PacketKind::Pcm),
         };
         let opus = self.app.config.opus;
-        let encoder = StreamEncoder::new(form, format.model_rate, format.wire_rate, opus)?;
+        let encoder =
+            StreamEncoder::new(form, format.model_rate, format.wire_rate, opus)?.levelled(format.loudness)?;
         let tag = self.next;
         self.next += 1;
         self.keys.insert(tag, key);
@@ -134,7 +139,7 @@ impl Encoders {
             Some(EncodeWork::Finish) => finish = true,
             Some(EncodeWork::Forget) | None => {}
         }
-        let job = Job { key: slot.tag, encoder, samples, finish, reply: self.replies.clone() };
+        let job = Job { key: slot.tag, encoder, samples, finish, reply: self.replies.sender() };
         if let Err(job) = self.app.encode.submit(job) {
             let Job { encoder, samples, finish, .. } = *job;
             slot.encoder = Some(encoder);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use contract::{ContextId, EngineError, EngineHandle, Output, TextAccepted};
 use proto::session::{EngineCommand, EpochKey};
-use tokio::sync::mpsc;
 
+use super::late_queue::LateQueue;
 use crate::output::{Level, QueueSink, Tagged, queue_bound};
 
 /// Calls the engine and takes its outputs. Dropping it cancels what is open.
@@ -16,7 +16,7 @@ pub(super) struct EngineSide {
     /// Which epoch an output belongs to. Numbers are never used twice.
     keys: BTreeMap<u64, EpochKey>,
     next: u64,
-    queue: mpsc::Sender<Box<Tagged>>,
+    queue: LateQueue<Tagged>,
     samples_max: u64,
 }
 
@@ -30,12 +30,16 @@ struct Open {
 pub(super) type Reply = (EpochKey, Result<TextAccepted, EngineError>);
 
 impl EngineSide {
-    /// Room for `epochs` contexts, and where their outputs arrive.
-    pub(super) fn new(engine: Arc<dyn EngineHandle>, epochs: usize) -> (Self, mpsc::Receiver<Box<Tagged>>) {
-        let (queue, outputs) = mpsc::channel(queue_bound(epochs));
+    /// Room for `epochs` contexts.
+    pub(super) fn new(engine: Arc<dyn EngineHandle>, epochs: usize) -> Self {
         let samples_max = engine.info().limits.output_samples_max;
-        let side = Self { engine, open: BTreeMap::new(), keys: BTreeMap::new(), next: 1, queue, samples_max };
-        (side, outputs)
+        let queue = LateQueue::new(queue_bound(epochs));
+        Self { engine, open: BTreeMap::new(), keys: BTreeMap::new(), next: 1, queue, samples_max }
+    }
+
+    /// The next output of any context.
+    pub(super) async fn next(&mut self) -> Box<Tagged> {
+        self.queue.next().await
     }
 
     /// Does what the session asks; the answer, where one is due.
@@ -56,7 +60,7 @@ impl EngineSide {
             EngineCommand::Open { key, request } => {
                 let tag = self.next;
                 self.next += 1;
-                let (sink, level) = QueueSink::new(tag, self.queue.clone(), self.samples_max);
+                let (sink, level) = QueueSink::new(tag, self.queue.sender(), self.samples_max);
                 let opened = self.engine.open(*request, sink).map(|id| {
                     self.keys.insert(tag, key);
                     self.open.insert(key, Open { id, tag, level });
@@ -88,6 +92,10 @@ impl EngineSide {
             }
         }
         Some(key)
+    }
+
+    pub(super) fn is_open(&self, key: EpochKey) -> bool {
+        self.open.contains_key(&key)
     }
 
     /// Cancels a context and forgets it: nothing of it comes any more.

@@ -6,11 +6,13 @@
 //! the next event, so a cancel is heard at any moment. An endpoint chooses the [`Dialect`] and little
 //! else ([`door`]).
 
+mod accounts;
 mod door;
 mod drive;
 mod encoders;
 mod engine_side;
 mod foreign;
+mod late_queue;
 mod references;
 mod refusal;
 mod registry;

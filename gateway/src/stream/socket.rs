@@ -56,11 +56,12 @@ pub(super) enum Outgoing {
     Text(String),
 }
 
-/// One connection, as the drive holds it. It can move from one session to another.
+/// One connection, as the drive holds it. It can move from one session to another. Messages travel in boxes:
+/// a channel takes room for 32 of them when it is made, and an idle session should be small.
 #[derive(Debug)]
 pub(super) struct Socket {
-    events: mpsc::Receiver<Event>,
-    outgoing: mpsc::Sender<Outgoing>,
+    events: mpsc::Receiver<Box<Event>>,
+    outgoing: mpsc::Sender<Box<Outgoing>>,
     shared: Arc<Shared>,
     seen: u64,
 }
@@ -113,7 +114,7 @@ pub(super) fn start(websocket: WebSocket, events: usize, guard: &Arc<Guard>) -> 
 impl Socket {
     /// Queues a message; never waits.
     pub(super) fn send(&self, message: Outgoing) -> Result<(), NotTaken> {
-        self.outgoing.try_send(message).map_err(|_| NotTaken)
+        self.outgoing.try_send(Box::new(message)).map_err(|_| NotTaken)
     }
 
     /// Closes after everything queued, except for a slow reader, who gets nothing more.
@@ -134,7 +135,9 @@ impl Socket {
             }
             tokio::select! {
                 biased;
-                event = self.events.recv() => return Activity::Event(event.unwrap_or(Event::Lost)),
+                event = self.events.recv() => {
+                    return Activity::Event(event.map_or(Event::Lost, |event| *event));
+                }
                 () = changed => {}
             }
         }
@@ -153,7 +156,7 @@ impl Socket {
 
 /// Ends when the socket does, or soon after the drive. After a Close frame it polls on, so that the
 /// library answers it.
-async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Event>, shared: Arc<Shared>) {
+async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Box<Event>>, shared: Arc<Shared>) {
     let unreadable = loop {
         let item = tokio::select! {
             item = stream.next() => item,
@@ -171,7 +174,7 @@ async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Event>, s
         let unreadable = matches!(event, Event::TooBig | Event::Violation);
         let last = unreadable || matches!(event, Event::Closed | Event::Lost);
         // A drive that has ended wants no more.
-        if events.send(event).await.is_err() || last {
+        if events.send(Box::new(event)).await.is_err() || last {
             break unreadable;
         }
     };
@@ -203,10 +206,11 @@ fn judge(error: axum::Error) -> Event {
 /// Ends after a Close, when the socket fails, or soon after the drive has let go of the queue.
 async fn write(
     mut sink: SplitSink<WebSocket, Message>,
-    mut messages: mpsc::Receiver<Outgoing>,
+    mut messages: mpsc::Receiver<Box<Outgoing>>,
     shared: Arc<Shared>,
 ) {
-    let mut batch = Vec::with_capacity(BATCH);
+    // Grows with the first burst: a session that never speaks needs no room for one.
+    let mut batch = Vec::new();
     loop {
         tokio::select! {
             biased;
@@ -222,7 +226,7 @@ async fn write(
         let putting = async {
             // What waits together leaves together: a burst of packets is not a system call each.
             for message in batch.drain(..) {
-                let message = match message {
+                let message = match *message {
                     Outgoing::Binary(payload) => {
                         bytes += payload.len();
                         Message::Binary(payload)
@@ -260,7 +264,7 @@ async fn write(
 }
 
 /// Resolves some time after the drive has let go of the queue: a peer that is gone takes nothing.
-async fn orphaned(messages: &mpsc::Receiver<Outgoing>) {
+async fn orphaned(messages: &mpsc::Receiver<Box<Outgoing>>) {
     while !messages.is_closed() {
         tokio::time::sleep(Duration::from_millis(250)).await;
     }

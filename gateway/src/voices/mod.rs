@@ -13,9 +13,9 @@ mod resolve;
 mod shelf;
 mod store;
 
-pub(crate) use clip::{ClipError, judged, prepare};
+pub(crate) use clip::{ClipError, Recording, judged, prepare, record};
 pub(crate) use endpoints::{create, delete, list, listing};
 pub(crate) use record::Viewer;
-pub(crate) use resolve::{choose, choose_named};
+pub(crate) use resolve::{choose, choose_named, default_mode};
 pub(crate) use shelf::Shelf;
 pub(crate) use store::Store;

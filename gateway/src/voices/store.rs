@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use codecs::pcm::RawEncoding;
 use contract::Clip;
 
 use super::clip::{Recording, prepare};
@@ -222,7 +223,8 @@ impl Store {
 }
 
 fn wav(recording: &Recording) -> Result<Vec<u8>, StoreError> {
-    let header = codecs::wav::header(recording.rate_hz, recording.samples.len() as u64);
+    let header =
+        codecs::wav::header(recording.rate_hz, RawEncoding::S16Le, recording.samples.len() as u64, &[]);
     let mut bytes = header.map_err(|_| StoreError::Damaged)?.to_vec();
     for sample in &recording.samples {
         bytes.extend_from_slice(&sample.to_le_bytes());

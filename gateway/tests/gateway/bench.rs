@@ -1,6 +1,6 @@
 //! `voxlane bench` against this server, and the commands that measure as processes.
 
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Arc;
 
 use contract::Span;
@@ -87,7 +87,7 @@ async fn a_target_that_errs_is_one_message() {
 }
 
 fn voxlane(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_voxlane")).args(arguments).output().expect("the binary runs")
+    crate::cli::binary().args(arguments).output().expect("the binary runs")
 }
 
 fn stderr(output: &Output) -> String {

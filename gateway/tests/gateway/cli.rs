@@ -8,8 +8,19 @@ use crate::support::{get, post};
 /// A sentence that must be found nowhere but in the audio.
 const CANARY: &str = "The purple canary sings at quarter past nine.";
 
+/// The binary, without what the shell that runs the tests says to it.
+pub(crate) fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_voxlane"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("VOXLANE_")) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 pub(crate) fn voxlane(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_voxlane")).args(arguments).output().expect("the binary runs")
+    binary().args(arguments).output().expect("the binary runs")
 }
 
 pub(crate) fn stderr(output: &Output) -> String {
@@ -41,11 +52,8 @@ fn check_prints_values_origins_and_the_hash() {
     let file = temporary("check.toml");
     std::fs::write(&file, "[opus]\ncomplexity = 3\n").expect("a temporary file");
     let path = file.to_str().expect("UTF-8");
-    let checked = Command::new(env!("CARGO_BIN_EXE_voxlane"))
-        .args(["check", path])
-        .env("VOXLANE_OPUS_THREADS", "2")
-        .output()
-        .expect("the binary runs");
+    let checked =
+        binary().args(["check", path]).env("VOXLANE_OPUS_THREADS", "2").output().expect("the binary runs");
     assert_eq!(checked.status.code(), Some(0));
     let text = String::from_utf8_lossy(&checked.stdout).into_owned();
     let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap_or_default().to_owned();
@@ -188,6 +196,32 @@ fn files_that_are_no_files_are_refused_and_never_waited_for() {
 }
 
 #[test]
+fn speak_takes_any_clip_that_an_upload_may_be_and_counts_pauses_in_its_file() {
+    let uploads = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/uploads");
+    let out = temporary("cloned.wav");
+    let path = out.to_str().expect("UTF-8");
+    for clip in ["clara-stereo.mp3", "clara.flac", "clara.webm", "clara-opus.ogg"] {
+        let clip = format!("{uploads}/{clip}");
+        let text = "One.<break time=\"500ms\"/>Two.";
+        let spoken = voxlane(&["speak", text, "--engine", "scripted", "--reference", &clip, "--out", path]);
+        assert_eq!(spoken.status.code(), Some(0), "{clip}: {}", stderr(&spoken));
+        let file = std::fs::read(&out).expect("a file");
+        let audio = codecs::wav::decode(&file, &codecs::AudioLimits::default()).expect("true sizes");
+        let longest = audio.samples.split(|sample| *sample != 0.0).map(<[f32]>::len).max();
+        assert!(longest.is_some_and(|samples| (12_000..12_100).contains(&samples)), "{longest:?}");
+    }
+    let silent = temporary("silent.wav");
+    std::fs::write(&silent, codecs::wav::encode(&[0.0; 48_000], 16_000).expect("a file")).expect("written");
+    let clip = silent.to_str().expect("UTF-8");
+    let refused = voxlane(&["speak", "Hi.", "--engine", "scripted", "--reference", clip, "--out", path]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("silent"), "{}", stderr(&refused));
+    for file in [out, silent] {
+        std::fs::remove_file(file).expect("removed");
+    }
+}
+
+#[test]
 fn speak_names_the_valid_voices() {
     let file = temporary("nobody.wav");
     let path = file.to_str().expect("UTF-8");
@@ -212,7 +246,7 @@ pub(crate) fn serve_at(listen: &str, extra: &[&str]) -> Serving {
 }
 
 pub(crate) fn serve_at_both(listen: &str, admin: &str, extra: &[&str]) -> Serving {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_voxlane"))
+    let mut child = binary()
         .args(["serve", "--engine", "scripted", "--listen", listen, "--admin", admin])
         .args(extra)
         .stdout(Stdio::piped())

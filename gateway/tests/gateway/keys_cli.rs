@@ -1,7 +1,5 @@
 //! Keys as an operator meets them: the command line, refusals to start, and what logs never hold.
 
-use std::process::Command;
-
 use serde_json::json;
 
 use crate::cli::{serve, serve_at, stderr, voxlane};
@@ -103,10 +101,7 @@ async fn token_signs_with_a_secret_or_a_private_key_and_the_server_takes_what_it
     }
     // The environment's secret, a scope that does not speak, another audience.
     let with_secret = |arguments: &[&str]| {
-        let signed = Command::new(env!("CARGO_BIN_EXE_voxlane"))
-            .args(arguments)
-            .env("VOXLANE_AUTH_SECRET", SECRET)
-            .output();
+        let signed = crate::cli::binary().args(arguments).env("VOXLANE_AUTH_SECRET", SECRET).output();
         String::from_utf8_lossy(&signed.expect("the binary runs").stdout).trim().to_owned()
     };
     let token = with_secret(&["token", "--subject", "ann"]);
@@ -129,7 +124,7 @@ async fn token_signs_with_a_secret_or_a_private_key_and_the_server_takes_what_it
 fn check_shows_where_a_secret_came_from_and_never_what_it_is() {
     let ring = Keyring::new();
     ring.write("plain.toml", "");
-    let checked = Command::new(env!("CARGO_BIN_EXE_voxlane"))
+    let checked = crate::cli::binary()
         .args(["check", &ring.path("plain.toml")])
         .env("VOXLANE_AUTH_SECRET", SECRET)
         .env("VOXLANE_AUTH_ORIGINS", "https://a.example, https://b.example")

@@ -1,10 +1,12 @@
 //! The gateway over real sockets on loopback, with a scripted engine.
 
+mod bad_input;
 mod bench;
 mod cli;
 mod config;
 mod doors;
 mod drain;
+mod ear;
 mod foreign_rest;
 mod guarded;
 mod hostile;

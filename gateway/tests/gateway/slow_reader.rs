@@ -16,8 +16,11 @@ async fn a_peer_that_does_not_read_is_cut_and_others_are_not() {
     let (mut other, mut other_receiver, _) = connect(&server.address()).await.expect("connects");
     // PCM of several contexts, so that the buffers fill within moments.
     for context in 1..=4 {
-        let audio =
-            proto::wire::AudioChoice { codec: proto::wire::WireCodec::Pcm, sample_rate: Some(48_000) };
+        let audio = proto::wire::AudioChoice {
+            codec: proto::wire::WireCodec::Pcm,
+            sample_rate: Some(48_000),
+            ..Default::default()
+        };
         slow.open(proto::wire::Open { audio: Some(audio), ..open(context, "instant") }).await.expect("sent");
         slow.append(context, &"Nobody listens to this. ".repeat(40)).await.expect("sent");
         slow.end(context).await.expect("sent");

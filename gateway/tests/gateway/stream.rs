@@ -43,7 +43,7 @@ async fn contexts_on_one_socket_keep_their_own_audio() {
     let (mut sender, mut receiver, _) = connect(&server.address()).await.expect("connects");
     for context in 1..=4_u16 {
         let sampling = SamplingFields { seed: Some(u64::from(context) * 5), ..SamplingFields::default() };
-        let audio = Some(AudioChoice { codec: WireCodec::Pcm, sample_rate: None });
+        let audio = Some(AudioChoice { codec: WireCodec::Pcm, ..AudioChoice::default() });
         sender.open(Open { sampling, audio, ..open(context, "instant") }).await.expect("sent");
         sender.append(context, "Nobody hears another's tone.").await.expect("sent");
         sender.end(context).await.expect("sent");
@@ -154,7 +154,8 @@ async fn a_client_that_goes_away_takes_its_contexts_with_it() {
 async fn pcm_at_another_rate_keeps_its_length() {
     let server = start("").await;
     let (mut sender, mut receiver, _) = connect(&server.address()).await.expect("connects");
-    let audio = Some(AudioChoice { codec: WireCodec::Pcm, sample_rate: Some(16_000) });
+    let audio =
+        Some(AudioChoice { codec: WireCodec::Pcm, sample_rate: Some(16_000), ..AudioChoice::default() });
     sender.open(Open { audio, ..open(1, "instant") }).await.expect("sent");
     sender.append(1, "Ten characters and more.").await.expect("sent");
     sender.end(1).await.expect("sent");

@@ -57,7 +57,7 @@ async fn begin(
     let codec = if pcm { WireCodec::Pcm } else { WireCodec::Opus };
     let open = Open {
         context: CONTEXT,
-        audio: Some(AudioChoice { codec, sample_rate: None }),
+        audio: Some(AudioChoice { codec, ..AudioChoice::default() }),
         model: field("model"),
         voice: field("voice"),
         language: field("language"),

@@ -1,5 +1,8 @@
 //! Which words the listener has heard, and when each character sounds: characters spread over the voiced
 //! parts of each segment (DESIGN.md section 3, "Alignment"). Estimates, and marked so.
+//!
+//! What is spread is what is said; what is told is what was written for it. "$5" is heard once "five
+//! dollars" is.
 
 mod pace;
 mod segment;
@@ -12,7 +15,7 @@ use segment::Segment;
 use times::Cursor;
 pub use times::{TimedCharacter, TimedWord, WORD_CHARACTERS_MAX, Words};
 
-use crate::segmenter::Piece;
+use crate::reader::{Part, Run};
 use crate::wire::Heard;
 
 /// Most characters of text an answer repeats.
@@ -61,19 +64,21 @@ impl Alignment {
         self.pace
     }
 
-    /// The next piece of the cut text.
-    pub fn handle_piece(&mut self, piece: &Piece) {
-        match piece {
-            Piece::Cut => {
+    /// The next part of the text.
+    pub fn handle_part(&mut self, part: &Part) {
+        match part {
+            Part::Cut => {
                 self.segment += 1;
                 self.in_segment = false;
             }
             // Control characters within a segment are no gap after one.
-            Piece::Skip(_) if self.in_segment || self.segment == 0 => {}
-            Piece::Skip(text) => self.handle_gap(self.segment - 1, text),
-            Piece::Speak(text) => {
+            Part::Skip(_) | Part::Pause { .. } if self.in_segment || self.segment == 0 => {}
+            Part::Skip(text) | Part::Pause { original: text, .. } => self.handle_gap(self.segment - 1, text),
+            Part::Speak { runs, .. } => {
                 self.in_segment = true;
-                self.handle_text(self.segment, text);
+                for run in runs {
+                    self.handle_run(self.segment, run);
+                }
             }
         }
     }
@@ -84,10 +89,16 @@ impl Alignment {
         self.segment
     }
 
-    /// Text of a segment; segments come in order.
+    /// Text of a segment that is said as it stands; segments come in order.
     pub fn handle_text(&mut self, segment: u32, text: &str) {
+        let said = text.chars().count() as u64;
+        self.handle_run(segment, &Run { original: text.to_owned(), said, as_is: true });
+    }
+
+    /// Text of a segment as it was written, and how much is said for it.
+    pub fn handle_run(&mut self, segment: u32, run: &Run) {
         if let Some(segment) = self.segment(segment) {
-            segment.push_text(text);
+            segment.push_run(run);
         }
     }
 
@@ -128,7 +139,7 @@ impl Alignment {
                     cursor.owe_rest(self.first, &segment);
                 }
                 self.first += 1;
-                self.past_characters += segment.characters + segment.gap.chars().count() as u64;
+                self.past_characters += (segment.text.chars().count() + segment.gap.chars().count()) as u64;
                 self.past.push_str(&segment.text);
                 self.past.push_str(&segment.gap);
                 keep_end(&mut self.past);
@@ -240,6 +251,24 @@ mod tests {
         assert_eq!(alignment.heard(end).text, "One two three four. Five six");
         let (mut alignment, end) = two_segments();
         assert_eq!(alignment.heard(end - 24_000).text, "One two three four. Five");
+    }
+
+    #[test]
+    fn what_is_said_otherwise_is_heard_whole_and_told_as_it_was_written() {
+        let mut alignment = Alignment::new();
+        let run = |original: &str, said: u64, as_is: bool| Run { original: original.to_owned(), said, as_is };
+        // "Pay " four, "$3.50" as "three dollars and fifty cents", " now" four.
+        for part in [run("Pay ", 4, true), run("$3.50", 29, false), run(" now", 4, true)] {
+            alignment.handle_run(0, &part);
+        }
+        let mut at = 0;
+        sound(&mut alignment, 0, &mut at, 3.7, true);
+        alignment.handle_segment_end(0, at * 2);
+        let heard = |seconds: f64| alignment.clone().heard((seconds * 48_000.0) as u64).text;
+        assert_eq!([heard(0.5), heard(3.0)], ["Pay", "Pay"]);
+        assert_eq!([heard(3.4), heard(3.69)], ["Pay $3.50", "Pay $3.50"]);
+        assert_eq!(heard(3.7), "Pay $3.50 now");
+        assert_eq!(alignment.heard(at * 2).characters, 13);
     }
 
     #[test]

@@ -64,8 +64,8 @@ impl Words {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cursor {
     segment: u32,
-    /// Characters and bytes given of the segment's text, and bytes of the gap after it.
-    given: u64,
+    /// Of the segment's text: scalar values said for what was given, and its bytes; bytes of the gap after it.
+    given: f64,
     given_bytes: usize,
     gap_bytes: usize,
     /// Voiced windows that the given characters took.
@@ -127,14 +127,15 @@ impl Cursor {
     /// what has surely ended by then.
     fn speak(&mut self, until: u64, pace: f64, segment: &Segment, out: &mut Vec<TimedCharacter>) {
         let Some(ruler) = Ruler::new(segment) else { return };
-        let left = segment.characters - self.given;
-        let each = match segment.end {
-            Some(_) => (f64::from(ruler.length) - self.voiced).max(0.0) / left.max(1) as f64,
+        let left = segment.characters as f64 - self.given;
+        let unit = match segment.end {
+            Some(_) => (f64::from(ruler.length) - self.voiced).max(0.0) / left.max(1.0),
             None => 1.0 / pace,
         };
         let sounded = segment.voiced_before(until) as f64;
         for character in segment.text[self.given_bytes..].chars() {
-            let from = self.voiced;
+            let said = segment.said_at(self.given_bytes);
+            let (from, each) = (self.voiced, unit * said);
             let start = ruler.start(from).max(self.at);
             let end = ruler.end(from + each).max(start);
             let gives = match segment.end {
@@ -145,7 +146,7 @@ impl Cursor {
                 return;
             }
             out.push(TimedCharacter { character, start, end });
-            self.given += 1;
+            self.given += said;
             self.given_bytes += character.len_utf8();
             self.voiced = from + each;
             self.at = end;

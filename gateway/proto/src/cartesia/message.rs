@@ -100,7 +100,11 @@ impl Generate {
         unstretched(generation::speed_of(&mut self.rest)?, "generation_config.speed")?;
         Ok(Opening {
             ask: generation::take(&mut self.rest)?,
-            audio: AudioChoice { codec: WireCodec::Pcm, sample_rate: Some(format.sample_rate) },
+            audio: AudioChoice {
+                codec: WireCodec::Pcm,
+                sample_rate: Some(format.sample_rate),
+                ..AudioChoice::default()
+            },
             encoding: format.encoding,
             timestamps: self.rest.boolean("add_timestamps")?.unwrap_or(false),
         })

@@ -34,6 +34,8 @@ pub fn read_request(body: &str, input_max: usize) -> Result<SpeechAsk, WireError
         sample_rate: Some(format.sample_rate),
         stream: StreamFormat::Audio,
         speed: generation::speed_of(&mut fields)?,
+        whole: false,
+        loudness: None,
         reference: None,
     };
     Ok(SpeechAsk {

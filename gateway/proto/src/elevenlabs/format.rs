@@ -71,7 +71,8 @@ impl OutputFormat {
             Self::Opus => WireCodec::Opus,
             _ => WireCodec::Pcm,
         };
-        (AudioChoice { codec, sample_rate: Some(self.rate_hz()) }, self.speech_format().encoding())
+        let sample_rate = Some(self.rate_hz());
+        (AudioChoice { codec, sample_rate, trim: false, loudness: None }, self.speech_format().encoding())
     }
 }
 

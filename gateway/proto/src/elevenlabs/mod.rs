@@ -3,7 +3,7 @@
 //!
 //! Voices and models are this server's own. Names of ElevenLabs' models (`eleven_*`) mean the default model,
 //! because clients name one of them unasked. Settings of the voice that no model here has (`stability`,
-//! `similarity_boost`, `style`, `use_speaker_boost`), normalization, logging and pronunciation dictionaries
+//! `similarity_boost`, `style`, `use_speaker_boost`), logging and pronunciation dictionaries
 //! are taken and have no effect.
 
 mod alignment;
@@ -24,6 +24,11 @@ pub use options::{Contexts, Options};
 pub use request::{Query, read_request};
 pub use socket::Socket;
 pub use voices::{Voices, voices};
+
+/// Theirs says auto, on or off; only the last changes anything here.
+fn normalize(how: &str) -> Option<bool> {
+    (how == "off").then_some(false)
+}
 
 /// Whether `name` is one of ElevenLabs' own models, which stands for the default one here.
 pub(crate) fn is_their_model(name: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use contract::Span;
 
-use super::{OutputFormat, is_their_model};
+use super::{OutputFormat, is_their_model, normalize};
 use crate::catalog::Ask;
 use crate::wire::{SamplingFields, WireError};
 
@@ -20,7 +20,7 @@ pub enum Contexts {
 pub struct Options {
     pub contexts: Contexts,
     pub format: OutputFormat,
-    /// Model, voice, language and seed of every context.
+    /// Model, voice, language, seed and normalization of every context.
     pub ask: Ask,
     /// Each message is spoken at once, as if flushed.
     pub auto_mode: bool,
@@ -49,6 +49,7 @@ impl Options {
         let (mut auto_mode, mut sync_alignment, mut inactivity) = (false, false, INACTIVITY_DEFAULT);
         for (name, value) in query {
             match name {
+                "apply_text_normalization" => ask.normalize = normalize(value),
                 "auto_mode" => auto_mode = flag("auto_mode", value)?,
                 "inactivity_timeout" => inactivity = number("inactivity_timeout", value, INACTIVITY_MAX)?,
                 "language_code" => ask.language = Some(value.to_owned()),
@@ -101,7 +102,7 @@ mod tests {
             ("output_format", "pcm_24000"),
             ("enable_ssml_parsing", "false"),
             ("inactivity_timeout", "180"),
-            ("apply_text_normalization", "auto"),
+            ("apply_text_normalization", "off"),
             ("sync_alignment", "true"),
             ("auto_mode", "true"),
             ("seed", "7"),
@@ -109,6 +110,7 @@ mod tests {
         let options = Options::read(Contexts::Many, "june", query).expect("valid");
         assert_eq!((options.format, options.ask.model), (OutputFormat::Pcm(24_000), None));
         assert_eq!((options.ask.voice.as_deref(), options.ask.sampling.seed), (Some("june"), Some(7)));
+        assert_eq!(options.ask.normalize, Some(false));
         assert!(options.auto_mode && options.sync_alignment);
         assert_eq!(options.inactivity, Span::from_millis(180_000));
     }

@@ -1,6 +1,6 @@
 //! What the REST endpoints are asked: the query and the JSON body.
 
-use super::{OutputFormat, is_their_model};
+use super::{OutputFormat, is_their_model, normalize};
 use crate::catalog::Ask;
 use crate::speech::{SpeechRequest, StreamFormat, speed, spoken};
 use crate::wire::{Fields, Json, SamplingFields, WireError};
@@ -27,6 +27,7 @@ pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<Speech
         model: fields.string("model_id", 256)?.filter(|name| !is_their_model(name)),
         voice: Some(query.voice),
         language: fields.string("language_code", 64)?,
+        normalize: fields.string("apply_text_normalization", 64)?.and_then(|how| normalize(&how)),
         sampling: SamplingFields { seed: fields.u53("seed")?, ..SamplingFields::default() },
         ..Ask::default()
     };
@@ -37,6 +38,8 @@ pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<Speech
         sample_rate: Some(query.format.rate_hz()),
         stream: StreamFormat::Audio,
         speed,
+        whole: false,
+        loudness: None,
         reference: None,
     })
 }

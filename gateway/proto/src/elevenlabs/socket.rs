@@ -95,6 +95,7 @@ impl Socket {
             voice: ask.voice.clone(),
             language: ask.language.clone(),
             sampling: ask.sampling,
+            normalize: ask.normalize,
             ..Open::default()
         };
         steps.push(Step::client(Native::Open(Box::new(open))));

@@ -263,6 +263,7 @@ impl Realtime {
             audio: Some(AudioChoice {
                 codec: WireCodec::Pcm,
                 sample_rate: Some(response.asked.format.rate_hz()),
+                ..AudioChoice::default()
             }),
             model: Some(self.settings.model().to_owned()),
             voice,

@@ -316,6 +316,7 @@ impl Dialect for Realtime {
                 | ServerMessage::TextAck { .. }
                 | ServerMessage::TextFlushed { .. }
                 | ServerMessage::TextReleased { .. }
+                | ServerMessage::TextSpoken(_)
                 | ServerMessage::Unknown => {}
             },
         }

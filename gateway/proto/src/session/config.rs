@@ -66,6 +66,8 @@ pub struct Config {
     pub tenant: u32,
     /// Kept voices that this session may speak with.
     pub voices: Option<Arc<dyn Voices>>,
+    /// How the tenant says single words.
+    pub lexicon: Arc<ear::Lexicon>,
     /// Whether the server was started for benchmarking.
     pub bench: bool,
     /// Opus encoder's look-ahead in 48 kHz samples (312 for libopus' audio and voip modes).

@@ -131,7 +131,8 @@ fn format(open: &Open, target: &Target) -> AudioFormat {
         WireCodec::Opus if !matches!(model_rate, 8_000 | 12_000 | 16_000 | 24_000 | 48_000) => 48_000,
         WireCodec::Opus | WireCodec::Pcm => model_rate,
     };
-    AudioFormat { codec: choice.codec, model_rate, wire_rate: choice.sample_rate.unwrap_or(own) }
+    let wire_rate = choice.sample_rate.unwrap_or(own);
+    AudioFormat { codec: choice.codec, model_rate, wire_rate, loudness: choice.loudness }
 }
 
 /// 48 kHz samples before the first true one.
@@ -157,7 +158,6 @@ fn setting<'a>(target: &'a Target, format: AudioFormat, config: &Config, listene
 
 impl Session {
     pub(super) fn engine_output(&mut self, now: Tick, key: EpochKey, output: contract::Output) {
-        let trace = self.hello.as_ref().is_some_and(|hello| hello.trace);
         let current = match self.contexts.get_mut(&key.context) {
             Some(context) if context.utterance.key == key => {
                 context.touched = now;
@@ -167,10 +167,10 @@ impl Session {
         };
         match (current, output) {
             (Some(utterance), contract::Output::Chunk(chunk)) => {
-                utterance.handle_chunk(now, chunk, trace, &mut self.out);
+                utterance.handle_chunk(now, chunk, &mut self.out);
             }
-            (Some(utterance), contract::Output::SegmentFinished { segment, end_sample, .. }) => {
-                utterance.handle_segment_finished(now, segment, end_sample, &self.pings.link);
+            (Some(utterance), contract::Output::SegmentFinished { segment, .. }) => {
+                utterance.handle_segment_finished(now, segment, &self.pings.link, &mut self.out);
             }
             (Some(utterance), contract::Output::Finished { reason, usage, error }) => {
                 utterance.handle_finished(now, reason, usage, error, &mut self.out);
@@ -244,8 +244,13 @@ impl Session {
 
     /// Who listens to the voice of `target`.
     pub(super) fn listener(&self, target: &Target) -> Listener {
-        let player = self.hello.as_ref().and_then(|hello| hello.playback);
-        Listener { player, times: self.out.dialect().manner().times, pace: self.paces.of(target) }
+        let hello = self.hello.as_ref();
+        Listener {
+            player: hello.and_then(|hello| hello.playback),
+            trace: hello.is_some_and(|hello| hello.trace),
+            times: self.out.dialect().manner().times,
+            pace: self.paces.of(target),
+        }
     }
 
     /// Cancels what a context speaks, and forgets it; its id stays used.

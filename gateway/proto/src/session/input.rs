@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use contract::{Epoch, Layout, Span, Tick};
@@ -185,6 +186,9 @@ impl Session {
             layout: open.layout,
             sampling: open.sampling,
             exact_frames: open.exact_frames,
+            normalize: open.normalize,
+            lexicon: Arc::clone(&self.config.lexicon),
+            trim: open.audio.is_some_and(|audio| audio.trim),
         };
         if let Some(voices) = &self.config.voices {
             voices.choose(&self.config.engine, &mut ask)?;

@@ -328,6 +328,15 @@ impl Session {
         self.counters
     }
 
+    /// Unicode scalar values that the client has sent for an epoch; 0 for one that is gone.
+    #[must_use]
+    pub fn characters(&self, key: EpochKey) -> u64 {
+        let current = self.contexts.get(&key.context).map(|context| &context.utterance);
+        let old = self.letting_go.get(&key).map(|letting_go| &letting_go.utterance);
+        let utterance = current.filter(|utterance| utterance.key == key).or(old);
+        utterance.map_or(0, |utterance| utterance.characters)
+    }
+
     /// 48 kHz samples waiting in the pacers, for the queue-depth metric.
     #[must_use]
     pub fn waiting_samples(&self) -> u64 {
@@ -405,12 +414,12 @@ impl Session {
             self.close(CloseCode::SlowReader);
             return;
         }
+        self.send_packets(now);
         let may_open = self.letting_go.len() < LETTING_GO_COUNT_MAX;
         for context in self.contexts.values_mut() {
             let may_open = may_open && context.awaited.is_none();
             context.utterance.pump(&context.target, self.config.tenant, may_open, &mut self.out);
         }
-        self.send_packets(now);
         self.send_spoken(now);
         self.send_ends(now);
         for context in self.contexts.values_mut() {

@@ -119,6 +119,8 @@ pub struct AudioFormat {
     pub model_rate: u32,
     /// Hertz of PCM on the wire, or Opus' input rate.
     pub wire_rate: u32,
+    /// Loudness to come near to, in LUFS.
+    pub loudness: Option<i8>,
 }
 
 /// An answer of the encoding pool. The durations of an epoch's packets sum to its samples at 48 kHz

@@ -3,6 +3,8 @@
 
 mod union;
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -13,7 +15,7 @@ use serde::Serialize;
 
 use crate::body::{Body, Sound};
 use crate::catalog::{Ask, CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
-use crate::wire::{ErrorObject, Fields, Json, SAMPLE_RATES, WireError, sampling, voice};
+use crate::wire::{CLOCK_HZ, ErrorObject, Fields, Json, SAMPLE_RATES, WireError, loudness, sampling, voice};
 
 /// Characters of `input` when the server is not configured otherwise.
 pub const INPUT_CHARACTERS_MAX: usize = 4_096;
@@ -31,9 +33,11 @@ const FIELDS: &[&str] = &[
     "lang_code",
     "language",
     "layout",
+    "loudness",
     "max_new_tokens",
     "max_tokens",
     "model",
+    "normalize",
     "ref_audio",
     "ref_audio_2",
     "ref_text",
@@ -54,6 +58,7 @@ const FIELDS: &[&str] = &[
     "token_count",
     "top_k",
     "top_p",
+    "trim",
     "voice",
     "vq_codes",
     "word_timestamps",
@@ -72,6 +77,10 @@ pub struct SpeechRequest {
     pub stream: StreamFormat,
     /// How much faster than usual, with the same pitch.
     pub speed: f64,
+    /// The answer leaves only when it is whole, with its length in its head.
+    pub whole: bool,
+    /// Loudness to come to, in LUFS.
+    pub loudness: Option<i8>,
     /// A clip in place of `voice`.
     pub reference: Option<SpeechReference>,
 }
@@ -183,7 +192,16 @@ impl SpeechRequest {
             layout: fields.choice("layout", &[("streamed", Layout::Streamed), ("whole", Layout::Whole)])?,
             sampling: sampling(&mut fields)?,
             exact_frames: fields.u32("exact_frames", 1, 100_000)?,
+            normalize: fields.boolean("normalize")?,
+            lexicon: Arc::default(),
+            trim: fields.boolean("trim")?.unwrap_or(false),
         };
+        let loudness = loudness(&mut fields)?;
+        let whole = fields.boolean("stream")? == Some(false);
+        if whole && stream == StreamFormat::Sse {
+            let hint = "events are a stream; leave one of stream and stream_format out".to_owned();
+            return Err(WireError::Unsupported { param: "stream", hint });
+        }
         let (own, foreign) = (reference(&mut fields)?, union::take(&mut fields)?);
         if own.is_some() && foreign.is_some() {
             return Err(WireError::DuplicateField { field: "reference".to_owned() });
@@ -193,7 +211,7 @@ impl SpeechRequest {
             let hint = "give voice or reference, not both".to_owned();
             return Err(WireError::Unsupported { param: "reference", hint });
         }
-        Ok(Self { input, ask, format, sample_rate, stream, speed, reference })
+        Ok(Self { input, ask, format, sample_rate, stream, speed, whole, loudness, reference })
     }
 
     /// Layouts in the order HTTP prefers them: all the text is there.
@@ -267,12 +285,16 @@ pub enum SpeechEvent {
     Error { error: ErrorObject },
 }
 
-/// Tokens as OpenAI counts them: text ids in, codec frames out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// What an answer cost: tokens as OpenAI counts them (text ids in, codec frames out), and our own counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SpeechUsage {
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub total_tokens: u64,
+    pub characters: u64,
+    pub audio_ms: u64,
+    /// Time spent on reference audio; 0 when its features were kept.
+    pub encode_ms: f64,
 }
 
 /// The body of a `stream_format: "sse"` answer.
@@ -304,7 +326,7 @@ impl Body for Events {
     }
 
     fn end(&mut self, rest: Sound, usage: &Usage, _after: Span) -> Bytes {
-        let usage = SpeechUsage::new(usage.text_ids, usage.frames);
+        let usage = SpeechUsage::new(usage);
         let finish_reason = if self.capped { "length" } else { "stop" };
         (Self::delta(&rest) + &SpeechEvent::Done { usage, finish_reason }.to_event()).into()
     }
@@ -324,8 +346,16 @@ impl SpeechEvent {
 }
 
 impl SpeechUsage {
+    /// `usage` counts samples at 48 kHz.
     #[must_use]
-    pub const fn new(text_ids: u64, frames: u64) -> Self {
-        Self { input_tokens: text_ids, output_tokens: frames, total_tokens: text_ids.saturating_add(frames) }
+    pub fn new(usage: &Usage) -> Self {
+        Self {
+            input_tokens: usage.text_ids,
+            output_tokens: usage.frames,
+            total_tokens: usage.text_ids.saturating_add(usage.frames),
+            characters: usage.characters,
+            audio_ms: usage.samples.saturating_mul(1_000) / u64::from(CLOCK_HZ),
+            encode_ms: usage.encode.as_micros() as f64 / 1_000.0,
+        }
     }
 }

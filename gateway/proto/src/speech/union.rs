@@ -52,8 +52,7 @@ pub(super) fn take(fields: &mut Fields) -> Result<Option<SpeechReference>, WireE
             return Err(WireError::Unsupported { param: name, hint: hint.to_owned() });
         }
     }
-    // How an answer is cut, and which kind of checkpoint it is meant for: neither is the request's to say.
-    fields.boolean("stream")?;
+    // How sound is cut, and which kind of checkpoint it is meant for: neither is the request's to say.
     fields.number("initial_codec_chunk_frames", 0.0, f64::MAX)?;
     fields.number("streaming_interval", 0.0, f64::MAX)?;
     fields.string("task_type", 64)?;

@@ -100,6 +100,9 @@ pub struct Open {
     pub reference: Option<ReferenceOpen>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
+    /// False takes the text exactly as it stands; `None` is true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub normalize: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "layout")]
@@ -146,6 +149,12 @@ pub struct AudioChoice {
     /// Hertz; `None` is the model's own rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_rate: Option<u32>,
+    /// Leaves silence at the ends out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub trim: bool,
+    /// Loudness to come near to, in LUFS; `None` leaves it as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loudness: Option<i8>,
 }
 
 /// What a packet holds.
@@ -220,6 +229,9 @@ pub struct TextAppend {
     #[serde(serialize_with = "text_body")]
     pub text: Text,
 }
+
+/// Loudness that can be asked for, in LUFS.
+pub const LOUDNESS: std::ops::RangeInclusive<i8> = -40..=-10;
 
 /// Rates audio can come out at.
 pub const SAMPLE_RATES: [u32; 4] = [8_000, 16_000, 24_000, 48_000];

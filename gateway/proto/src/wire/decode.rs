@@ -3,9 +3,9 @@
 use contract::{Epoch, Layout};
 
 use super::client::{
-    AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, ListenerState, Open, PlaybackReport,
-    Player, Received, Resume, SAMPLE_RATES, SamplingFields, TEXT_BYTES_MAX, TextAppend, Unreadable,
-    WireCodec,
+    AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, LOUDNESS, ListenerState, Open,
+    PlaybackReport, Player, Received, Resume, SAMPLE_RATES, SamplingFields, TEXT_BYTES_MAX, TextAppend,
+    Unreadable, WireCodec,
 };
 use super::error::{nearest, shown};
 use super::fields::Fields;
@@ -81,6 +81,7 @@ fn decode(mut entries: Vec<(String, Json)>) -> Result<ClientMessage, WireError> 
             "language",
             "layout",
             "model",
+            "normalize",
             "reference",
             "repetition_penalty",
             "seed",
@@ -152,7 +153,7 @@ fn hello(mut fields: Fields) -> Result<ClientMessage, WireError> {
 
 fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
     let context = context(&mut fields)?;
-    let audio = match fields.object("audio", &["codec", "sample_rate"])? {
+    let audio = match fields.object("audio", &["codec", "loudness", "sample_rate", "trim"])? {
         None => None,
         Some(mut audio) => {
             let codec = audio.choice("codec", &[("opus", WireCodec::Opus), ("pcm", WireCodec::Pcm)])?;
@@ -160,7 +161,12 @@ fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
             if sample_rate.is_some_and(|rate| !SAMPLE_RATES.contains(&rate)) {
                 return Err(audio.out_of_range("sample_rate", "one of 8000, 16000, 24000, 48000".to_owned()));
             }
-            Some(AudioChoice { codec: codec.unwrap_or_default(), sample_rate })
+            Some(AudioChoice {
+                codec: codec.unwrap_or_default(),
+                sample_rate,
+                trim: audio.boolean("trim")?.unwrap_or(false),
+                loudness: loudness(&mut audio)?,
+            })
         }
     };
     Ok(ClientMessage::Open(Box::new(Open {
@@ -170,11 +176,18 @@ fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
         voice: voice(&mut fields)?,
         reference: reference(&mut fields)?,
         language: fields.string("language", NAME_BYTES_MAX)?,
+        normalize: fields.boolean("normalize")?,
         instructions: fields.string("instructions", INSTRUCTIONS_BYTES_MAX)?,
         layout: fields.choice("layout", &[("streamed", Layout::Streamed), ("whole", Layout::Whole)])?,
         sampling: sampling(&mut fields)?,
         exact_frames: fields.u32("exact_frames", 1, 100_000)?,
     })))
+}
+
+/// A whole number of LUFS.
+pub(crate) fn loudness(fields: &mut Fields) -> Result<Option<i8>, WireError> {
+    let (min, max) = (i64::from(*LOUDNESS.start()), i64::from(*LOUDNESS.end()));
+    Ok(fields.integer("loudness", min, max)?.and_then(|lufs| i8::try_from(lufs).ok()))
 }
 
 fn reference(fields: &mut Fields) -> Result<Option<ReferenceOpen>, WireError> {

@@ -14,9 +14,9 @@ mod native;
 mod server;
 
 pub use client::{
-    AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, ListenerState, Open, PlaybackReport,
-    Player, Received, ReferenceOpen, Resume, SAMPLE_RATES, SamplingFields, TEXT_BYTES_MAX, TextAppend,
-    Unreadable, WireCodec,
+    AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, LOUDNESS, ListenerState, Open,
+    PlaybackReport, Player, Received, ReferenceOpen, Resume, SAMPLE_RATES, SamplingFields, TEXT_BYTES_MAX,
+    TextAppend, Unreadable, WireCodec,
 };
 pub use close::CloseCode;
 pub use error::{ErrorBody, ErrorKind, ErrorObject, WireError};
@@ -25,10 +25,10 @@ pub use json::{DEPTH_MAX, Json, Text, join};
 pub use native::Native;
 pub use server::{
     ChunkTrace, End, ErrorMessage, Heard, Opened, OpenedAudio, Ready, ReadyAudio, ReadyLimits, ReadyModel,
-    ReadyVoice, ResumedContext, ServerMessage, UsageFields,
+    ReadyVoice, ResumedContext, ServerMessage, TextSpoken, UsageFields,
 };
 
-pub(crate) use decode::{sampling, voice};
+pub(crate) use decode::{loudness, sampling, voice};
 pub(crate) use fields::Fields;
 
 /// The WebSocket subprotocol of this wire.

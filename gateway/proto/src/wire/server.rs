@@ -34,6 +34,9 @@ pub enum ServerMessage {
     TextAck { context: u16, epoch: u16, sequence: u32, characters: u64 },
     #[serde(rename = "text.flushed")]
     TextFlushed { context: u16, epoch: u16, sequence: u32, characters: u64 },
+    /// Text is said otherwise than it was written; for sessions that ask for a trace.
+    #[serde(rename = "text.spoken")]
+    TextSpoken(TextSpoken),
     #[serde(rename = "text.released")]
     TextReleased { context: u16, epoch: u16, held_bytes: u32 },
     /// A type of a later server.
@@ -70,6 +73,17 @@ pub struct ChunkTrace {
     pub slack_ms: Option<f64>,
     /// From the epoch's first text to samples on the host.
     pub made_ms: f64,
+}
+
+/// How a part of the text is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextSpoken {
+    pub context: u16,
+    pub epoch: u16,
+    /// Unicode scalar values of the epoch's text before it.
+    pub at: u64,
+    pub original: String,
+    pub spoken: String,
 }
 
 /// The one end of an epoch.

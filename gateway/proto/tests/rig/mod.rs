@@ -2,76 +2,28 @@
 //! socket that may stall, and an observer that holds every output against the rules of the wire.
 
 // Each test file uses its own part of what is here.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports)]
+
+mod engine;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use bytes::Bytes;
-use contract::{
-    Chunk, EngineError, EngineInfo, Epoch, FinishReason, Lane, Layout, ModelInfo, Playback, SamplingDefaults,
-    Span, TextAccepted, Tick, Usage, VoiceInfo, VoiceKind,
-};
+use contract::{Chunk, EngineError, Epoch, FinishReason, Lane, Playback, Span, TextAccepted, Tick, Usage};
 use proto::dialect::Dialect;
 use proto::pacer::Packet;
 use proto::session::{
-    Config, EncodeJob, EncodeWork, Encoded, EngineCommand, EpochKey, Limits, Message, Output, Session,
-    TimeoutReason,
+    Config, EncodeJob, EncodeWork, Encoded, EngineCommand, EpochKey, Message, Output, Session, TimeoutReason,
 };
 use proto::wire::{CloseCode, Flags, Header, PacketKind, ServerMessage};
+
+pub use engine::{config, english_info, info};
 
 const START: Tick = Tick::from_millis(1_000);
 pub const RATE: u32 = 24_000;
 pub const PRE_SKIP: u16 = 312;
 /// Samples of one frame, 80 ms.
 pub const FRAME: usize = 1_920;
-
-pub fn info() -> Arc<EngineInfo> {
-    let voice = |name: &str, layouts: &[Layout]| VoiceInfo {
-        id: name.to_owned(),
-        name: name.to_owned(),
-        description: String::new(),
-        language: Some("english".to_owned()),
-        kind: VoiceKind::Clip,
-        layouts: layouts.to_vec(),
-    };
-    Arc::new(EngineInfo {
-        models: vec![ModelInfo {
-            name: "tts-tiny".to_owned(),
-            family: "test".to_owned(),
-            licence: "Apache-2.0".to_owned(),
-            sample_rate: RATE,
-            samples_per_frame: FRAME as u32,
-            layouts: vec![Layout::Streamed, Layout::Whole],
-            languages: vec!["auto".to_owned(), "english".to_owned()],
-            voices: vec![
-                voice("clara", &[Layout::Streamed, Layout::Whole]),
-                voice("marcus", &[Layout::Whole]),
-            ],
-            default_voice: Some(0),
-            takes_instructions: false,
-            takes_reference: true,
-            sampling: SamplingDefaults { temperature: 0.3, top_k: 50, top_p: 1.0, repetition_penalty: 1.05 },
-            segment_characters_max: 200,
-        }],
-        limits: contract::Limits { contexts_max: 12, open_max: 64, output_samples_max: u64::from(RATE) * 7 },
-        device: "test".to_owned(),
-    })
-}
-
-pub fn config() -> Config {
-    Config {
-        session: "s-1".to_owned(),
-        resume: "r-1".to_owned(),
-        engine: info(),
-        tenant: 3,
-        voices: None,
-        bench: false,
-        opus_pre_skip: PRE_SKIP,
-        paces: proto::paces::Paces::default(),
-        limits: Limits::default(),
-    }
-}
 
 /// An engine context as the script sees it.
 #[derive(Debug, Default)]
@@ -226,20 +178,24 @@ impl Rig {
 
     /// The engine makes `frames` frames of a context's current segment.
     pub fn speak(&mut self, key: EpochKey, frames: u32) {
+        self.chunk(key, vec![0.1; FRAME * frames as usize]);
+    }
+
+    /// The engine makes these samples of a context's current segment.
+    pub fn chunk(&mut self, key: EpochKey, samples: Vec<f32>) {
         let Some(context) = self.engine.get_mut(&key) else { return };
-        let samples = vec![0.1; FRAME * frames as usize].into_boxed_slice();
         let chunk = Chunk {
             first_sample: context.samples,
-            samples,
             segment: context.spoken,
-            frames,
+            frames: samples.len().div_ceil(FRAME) as u32,
             lane: Lane::Urgent,
             slack: Span::from_millis(120),
             ready: self.now,
             launched: self.now,
             made: self.now,
+            samples: samples.into(),
         };
-        context.samples += FRAME as u64 * u64::from(frames);
+        context.samples += chunk.samples.len() as u64;
         self.session.handle_engine(self.now, key, contract::Output::Chunk(chunk));
         self.drain();
     }

@@ -1,8 +1,9 @@
-//! One epoch of one context: its text on the way to an engine context, its sound on the way back
-//! (`sound`).
+//! One epoch of one context: its text on the way to an engine context (`text`), its sound on the way back
+//! (`sound`), and what is told of it (`spoken`).
 
 mod sound;
 mod spoken;
+mod text;
 
 use std::collections::VecDeque;
 
@@ -14,10 +15,10 @@ use crate::catalog::Target;
 use crate::link::Link;
 use crate::pacer::Pacer;
 use crate::playback::PlaybackClock;
-use crate::segmenter::{Piece, Segmenter};
+use crate::reader::Reader;
+use crate::shape::Shape;
+use crate::wire::{CLOCK_HZ, ChunkTrace, Player, WireError};
 use spoken::Flushes;
-
-use crate::wire::{ChunkTrace, Player, ServerMessage, Text, WireError, join};
 
 /// Segments whose text an engine may hold before their sound has left it: the spoken one, and the next
 /// few so that their prefill is never late.
@@ -25,10 +26,15 @@ const SEGMENTS_AHEAD: u32 = 4;
 /// Text may be this long without another delta before the engine's held-back tail is released.
 pub const TAIL_WAIT: Span = Span::from_millis(300);
 const RETRY_MIN: Span = Span::from_millis(5);
+/// Text after a pause goes to the engine once no more than this waits for the wire, in 48 kHz samples: an
+/// engine does not count pauses when it bounds how far ahead it makes.
+const BREATH_WAITING_MAX: u64 = CLOCK_HZ as u64;
 
 /// A step of the text, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TextWork {
+    /// A pause stands here: what follows waits until the sound before it is nearly sent.
+    Breath,
     EndSegment,
     Finish,
     Open,
@@ -63,11 +69,14 @@ pub(super) struct Utterance {
     pub(super) pacer: Pacer,
     /// First half of a surrogate pair that the last delta ended with, and that delta's sequence.
     half: Option<(u16, u32)>,
-    segmenter: Segmenter,
+    reader: Reader,
+    shape: Shape,
     streamed: bool,
     work: VecDeque<TextWork>,
     /// Scalar values in `work`.
     waiting: u64,
+    /// A pause stands before the next text.
+    breath: bool,
     /// Segments whose end or sound has passed through the engine.
     segments_pushed: u32,
     segments_finished: u32,
@@ -81,6 +90,7 @@ pub(super) struct Utterance {
     /// Ends the epoch with this reason whatever the engine says.
     verdict: Option<FinishReason>,
     format: AudioFormat,
+    trace: bool,
     sound: bool,
     encoded: bool,
     alignment: Alignment,
@@ -94,6 +104,8 @@ pub(super) struct Utterance {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listener {
     pub(super) player: Option<Player>,
+    /// Asked for a trace.
+    pub(super) trace: bool,
     /// Wants to be told when what sounds.
     pub(super) times: bool,
     /// Of the voice that is listened to.
@@ -128,10 +140,12 @@ impl Utterance {
             clock: PlaybackClock::new(setting.listener.player),
             pacer: Pacer::new(setting.lead, setting.pre_skip, setting.waiting_samples_max),
             half: None,
-            segmenter: Segmenter::new(setting.target.zones),
+            reader: setting.target.reader(),
+            shape: setting.target.shape(),
             streamed: setting.target.layout == Layout::Streamed,
             work: VecDeque::new(),
             waiting: 0,
+            breath: false,
             segments_pushed: 0,
             segments_finished: 0,
             engine: EngineState::Unopened,
@@ -143,6 +157,7 @@ impl Utterance {
             finished: None,
             verdict: None,
             format: setting.format,
+            trace: setting.listener.trace,
             sound: false,
             encoded: false,
             alignment: alignment(setting.listener),
@@ -178,109 +193,6 @@ impl Utterance {
         self.work.is_empty() && self.under_way.is_none() && self.pacer.is_empty()
     }
 
-    /// Takes the text of the next delta.
-    pub(super) fn handle_text(&mut self, now: Tick, text: &Text, out: &mut Outbox) {
-        self.began.get_or_insert(now);
-        self.sequence += 1;
-        let mut pieces = Vec::new();
-        match (self.half, text.lead) {
-            (Some((high, _)), Some(low)) => {
-                self.half = None;
-                // `Json` gives only high halves as trail and only low ones as lead: they always join.
-                let mut joined = [0; 4];
-                if let Some(c) = join(high, low) {
-                    self.characters += 1;
-                    self.segmenter.push(c.encode_utf8(&mut joined), &mut pieces);
-                }
-            }
-            (Some(_), None) if text.is_empty() => {}
-            (half, lead) => {
-                if half.is_some() || lead.is_some() {
-                    self.report_half(now, out);
-                }
-            }
-        }
-        self.characters += text.body.chars().count() as u64;
-        self.segmenter.push(&text.body, &mut pieces);
-        if let Some(high) = text.trail {
-            self.half = Some((high, self.sequence));
-        }
-        self.take(pieces);
-        self.wait_for_more(now);
-    }
-
-    /// Ends the current segment; `end` also ends the text.
-    pub(super) fn handle_flush(&mut self, now: Tick, end: bool, out: &mut Outbox) {
-        if self.half.is_some() {
-            self.report_half(now, out);
-        }
-        let mut pieces = Vec::new();
-        self.segmenter.flush(&mut pieces);
-        self.take(pieces);
-        self.dry_at = None;
-        if !end {
-            self.flushes.handle_flush(self.alignment.segments());
-            return;
-        }
-        self.text_ended = true;
-        self.began.get_or_insert(now);
-        if self.engine == EngineState::Unopened && self.work.is_empty() {
-            self.fail(now, &WireError::EmptyText, out);
-        } else if self.finished.is_none() && self.verdict.is_none() {
-            self.work.push_back(TextWork::Finish);
-        }
-    }
-
-    fn report_half(&mut self, now: Tick, out: &mut Outbox) {
-        let sequence = self.half.take().map_or(self.sequence, |(_, sequence)| sequence);
-        let error = WireError::LoneSurrogate { param: "text".to_owned(), sequence: Some(sequence) };
-        out.error(now, &error, Some(self.key), None, None);
-    }
-
-    fn take(&mut self, pieces: Vec<Piece>) {
-        if self.finished.is_some() || self.verdict.is_some() {
-            return;
-        }
-        for piece in pieces {
-            self.alignment.handle_piece(&piece);
-            match piece {
-                Piece::Cut => self.work.push_back(TextWork::EndSegment),
-                Piece::Skip(_) => {}
-                Piece::Speak(text) => {
-                    self.waiting += text.chars().count() as u64;
-                    match self.work.back_mut() {
-                        Some(TextWork::Text(waiting)) => waiting.push_str(&text),
-                        _ => self.work.push_back(TextWork::Text(text)),
-                    }
-                }
-            }
-        }
-    }
-
-    fn wait_for_more(&mut self, now: Tick) {
-        let held = self.held_bytes > 0 || self.segmenter.cluster_bytes() > 0;
-        let waits = self.streamed && held && !self.text_ended && self.finished.is_none();
-        self.dry_at = waits.then(|| now + TAIL_WAIT);
-    }
-
-    /// The text has run dry: nothing more is held back for its sake.
-    fn release(&mut self, now: Tick, out: &mut Outbox) {
-        self.dry_at = None;
-        let held = self.held_bytes + u32::try_from(self.segmenter.cluster_bytes()).unwrap_or(u32::MAX);
-        if held == 0 {
-            return;
-        }
-        let mut pieces = Vec::new();
-        self.segmenter.release(&mut pieces);
-        self.take(pieces);
-        if self.segmenter.is_speaking() {
-            self.work.push_back(TextWork::Release);
-            let EpochKey { context, epoch } = self.key;
-            out.send(now, &ServerMessage::TextReleased { context, epoch: epoch.0, held_bytes: held });
-        }
-        self.held_bytes = 0;
-    }
-
     /// Hands the next step to the engine, when it may have one.
     pub(super) fn pump(&mut self, target: &Target, tenant: u32, may_open: bool, out: &mut Outbox) {
         let key = self.key;
@@ -303,6 +215,12 @@ impl Utterance {
             return;
         }
         let ahead = self.segments_pushed.saturating_sub(self.segments_finished);
+        if self.work.front() == Some(&TextWork::Breath) {
+            if ahead > 0 || self.pacer.waiting() > BREATH_WAITING_MAX {
+                return;
+            }
+            self.work.pop_front();
+        }
         if ahead >= SEGMENTS_AHEAD && matches!(self.work.front(), Some(TextWork::Text(_))) {
             return;
         }
@@ -312,8 +230,9 @@ impl Utterance {
             TextWork::Finish => out.engine(EngineCommand::Finish { key }),
             TextWork::Release => out.engine(EngineCommand::ReleaseTail { key }),
             TextWork::Text(text) => out.engine(EngineCommand::PushText { key, text: text.clone() }),
-            // Opening is under way as soon as it is decided, and never queued.
-            TextWork::Open => {}
+            // Opening is under way as soon as it is decided, and never queued; two breaths never follow
+            // each other.
+            TextWork::Open | TextWork::Breath => return,
         }
         self.under_way = Some(work);
     }
@@ -371,11 +290,11 @@ impl Utterance {
             }
             TextWork::Release => {
                 self.held_bytes = accepted.held_bytes;
-                if self.held_bytes == 0 && self.segmenter.cluster_bytes() == 0 {
+                if self.held_bytes == 0 && self.reader.held_bytes() == 0 {
                     self.dry_at = None;
                 }
             }
-            TextWork::Finish => {}
+            TextWork::Finish | TextWork::Breath => {}
         }
     }
 
@@ -420,7 +339,12 @@ impl Utterance {
         if self.finished.is_some() {
             return;
         }
-        self.finished = Some(self.verdict.unwrap_or(reason));
+        let reason = self.verdict.unwrap_or(reason);
+        if matches!(reason, FinishReason::Done | FinishReason::Capped) {
+            let rest = self.shape.finish();
+            self.put(rest, out);
+        }
+        self.finished = Some(reason);
         if self.sound {
             let job = EncodeJob { key: self.key, format: self.format, work: EncodeWork::Finish };
             out.push(Output::Encode(job));

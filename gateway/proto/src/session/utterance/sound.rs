@@ -15,27 +15,22 @@ const TOLD: Span = Span::from_millis(2);
 
 impl Utterance {
     /// Sound came.
-    pub(in crate::session) fn handle_chunk(
-        &mut self,
-        now: Tick,
-        chunk: Chunk,
-        trace: bool,
-        out: &mut Outbox,
-    ) {
+    pub(in crate::session) fn handle_chunk(&mut self, now: Tick, chunk: Chunk, out: &mut Outbox) {
         if self.finished.is_some() || self.encoded {
             return;
         }
-        if chunk.first_sample != self.usage.samples {
-            let what = format!("chunk at sample {} where {} was due", chunk.first_sample, self.usage.samples);
+        if chunk.first_sample != self.shape.made() {
+            let what = format!("chunk at sample {} where {} was due", chunk.first_sample, self.shape.made());
             self.fail(now, &WireError::Engine(EngineError::Internal { what }), out);
             return;
         }
         let rate = self.format.model_rate;
-        let start = at_wire_clock(chunk.first_sample, rate);
-        self.alignment.handle_chunk(chunk.segment, chunk.first_sample, &chunk.samples, rate);
-        self.usage.samples += chunk.samples.len() as u64;
+        let first = self.shape.given();
+        let start = at_wire_clock(first, rate);
+        let samples = self.shape.handle_samples(chunk.segment, chunk.samples);
+        self.alignment.handle_chunk(chunk.segment, first, &samples, rate);
         self.usage.frames += u64::from(chunk.frames);
-        if trace {
+        if self.trace {
             let began = self.began.unwrap_or(now);
             let millis = |span: Span| span.as_micros() as f64 / 1_000.0;
             self.traces.push_back((
@@ -44,7 +39,7 @@ impl Utterance {
                     context: self.key.context,
                     epoch: self.key.epoch.0,
                     sequence: 0,
-                    samples: at_wire_clock(self.usage.samples, rate) - start,
+                    samples: at_wire_clock(self.shape.given(), rate) - start,
                     frames: chunk.frames,
                     segment: chunk.segment,
                     lane: chunk.lane.name().to_owned(),
@@ -53,8 +48,17 @@ impl Utterance {
                 },
             ));
         }
+        self.put(samples, out);
+    }
+
+    /// Gives samples to the encoder.
+    pub(super) fn put(&mut self, samples: Box<[f32]>, out: &mut Outbox) {
+        self.usage.samples = self.shape.given();
+        if samples.is_empty() || self.encoded || self.finished.is_some() {
+            return;
+        }
         self.sound = true;
-        let work = EncodeWork::Samples(chunk.samples);
+        let work = EncodeWork::Samples(samples);
         out.push(Output::Encode(EncodeJob { key: self.key, format: self.format, work }));
     }
 
@@ -62,12 +66,15 @@ impl Utterance {
         &mut self,
         now: Tick,
         segment: u32,
-        end: u64,
         link: &Link,
+        out: &mut Outbox,
     ) {
         self.segments_finished = self.segments_finished.max(segment.saturating_add(1));
-        self.alignment.handle_segment_end(segment, at_wire_clock(end, self.format.model_rate));
-        self.flushes.handle_segment_end(segment, at_wire_clock(end, self.format.model_rate));
+        let end = at_wire_clock(self.shape.given(), self.format.model_rate);
+        self.alignment.handle_segment_end(segment, end);
+        self.flushes.handle_segment_end(segment, end);
+        let pause = self.shape.handle_segment_end(segment);
+        self.put(pause, out);
         self.alignment.forget(self.clock.position(now, link));
     }
 
@@ -155,7 +162,13 @@ impl Utterance {
         if self.engine != EngineState::Open {
             return;
         }
-        let playback = self.clock.playback(now, link);
+        // An engine counts its own samples only: pauses between them move what comes next.
+        let ahead = self.shape.ahead();
+        let playback = match self.clock.playback(now, link) {
+            Playback::Playing { zero } => Playback::Playing { zero: zero + ahead },
+            Playback::Paused { played } => Playback::Paused { played: (played - ahead).max(Span::ZERO) },
+            Playback::NotStarted => Playback::NotStarted,
+        };
         let same = match (playback, self.told) {
             (Playback::Playing { zero }, Playback::Playing { zero: told }) => {
                 let moved = zero.since(told);
