@@ -70,7 +70,7 @@ def test_the_sdk_hears_what_the_speech_endpoint_gives(server):
     pcm = sdk(server).tts.generate(transcript=TEXT, **asked("june")).read()
     assert snr_db(expected, pcm) >= 40
     wav = sdk(server).tts.generate(transcript=TEXT, **asked("june", output_format={**RAW, "container": "wav"})).read()
-    assert wav[:4] == b"RIFF" and wav[44:] == pcm
+    assert wav[:4] == b"RIFF" and wav[wav.index(b"data") + 8 :] == pcm
 
 
 def test_the_sdk_reads_events_with_words(server):
@@ -111,7 +111,7 @@ def test_the_sdk_cancels_one_context_and_hears_the_other(server):
         assert events[-1].type == "done"
         pcm = b"".join(event.audio for event in events if event.type == "chunk")
         assert snr_db(speech(server, TEXT, "june", language="english"), pcm) >= 40
-        assert freed_within(server, 1.0)
+        assert freed_within(server, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_the_plugin_is_interrupted_and_the_engine_lets_go(server):
         await stream.aclose()
         # It sends no cancel: it closes the socket when the next turn begins.
         await speak(tts, "And one more.")
-        return await asyncio.to_thread(freed_within, server, 1.0)
+        return await asyncio.to_thread(freed_within, server, 5.0)
 
     before = metric(server, "voxlane_contexts_finished_total", 'reason="done"')
     assert run(server, interrupt)
