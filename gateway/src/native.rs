@@ -66,9 +66,9 @@ pub(crate) fn options(
     Ok(OpenOptions {
         contexts_max: config.contexts_max,
         device: first.unwrap_or(DeviceChoice::Cpu { cores: None }),
-        first_audio_limit: Span::from_micros(
-            i64::try_from(config.first_audio_limit.as_micros()).unwrap_or(i64::MAX),
-        ),
+        first_audio_limit: (!config.first_audio_limit.is_zero()).then(|| {
+            Span::from_micros(i64::try_from(config.first_audio_limit.as_micros()).unwrap_or(i64::MAX))
+        }),
         seed: config.seed,
         bench: config.bench,
         ..OpenOptions::new(source, name, clock.origin())

@@ -65,8 +65,8 @@ pub struct OpenOptions {
     pub features: Option<PathBuf>,
     /// First audio is due this long after arrival.
     pub ttfa_target: Span,
-    /// A context whose first audio is predicted later than this is refused.
-    pub first_audio_limit: Span,
+    /// A context whose first audio is predicted later than this is refused; `None` leaves it to the device.
+    pub first_audio_limit: Option<Span>,
 }
 
 impl OpenOptions {
@@ -84,7 +84,7 @@ impl OpenOptions {
             voice_cache_bytes: 64 << 20,
             features: None,
             ttfa_target: Span::from_millis(200),
-            first_audio_limit: Span::from_millis(2_000),
+            first_audio_limit: None,
         }
     }
 }

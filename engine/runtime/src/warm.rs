@@ -128,7 +128,7 @@ pub(crate) fn prepare(
         prefill_rows_max: batches.prefill,
         prefill_tokens_max: batches.prefill_tokens,
         ttfa_target: options.ttfa_target,
-        first_audio_limit: options.first_audio_limit,
+        first_audio_limit: options.first_audio_limit.unwrap_or_else(|| first_audio_limit(&options.device)),
         background_batch: batches.background,
         ..SchedConfig::default()
     };
@@ -445,6 +445,16 @@ pub(crate) fn warm_request(info: &EngineInfo, voice: VoiceChoice) -> OpenContext
         arrival: Tick::ZERO,
         tenant: 0,
         exact_frames: None,
+    }
+}
+
+/// Past which predicted first audio a request is refused, when nobody says. A GPU that is not overloaded starts
+/// everybody well within it, and in overload those who are let in are heard in time (docs/performance.md,
+/// "Simulated"); a CPU takes that long for a few who come at once.
+const fn first_audio_limit(device: &DeviceChoice) -> Span {
+    match device {
+        DeviceChoice::Cpu { .. } => Span::from_millis(2_000),
+        DeviceChoice::Cuda { .. } => Span::from_millis(150),
     }
 }
 

@@ -132,7 +132,7 @@ pub const KEYS: &[Key] = &[
         "20000",
         "Time running contexts get to end after SIGTERM or SIGINT",
     ),
-    key("server.threads", count(1, 256, "threads"), "2", "Threads of the async runtime"),
+    key("server.threads", count(0, 256, "threads"), "0", "Threads of the async runtime; 0 takes one for every four cores, two at least"),
     key("engine.kind", Kind::Text("native, scripted, or scripted:FILE"), "native", "Which engine speaks"),
     key(
         "engine.model",
@@ -167,9 +167,9 @@ pub const KEYS: &[Key] = &[
     key("engine.contexts_max", count(1, 4_096, "contexts"), "32", "Contexts that run at once on each device"),
     key(
         "engine.first_audio_limit_ms",
-        count(50, 60_000, "ms"),
-        "2000",
-        "Predicted wait for first audio past which a request is refused; 150 keeps goodput up in overload",
+        count(0, 60_000, "ms"),
+        "0",
+        "Predicted wait for first audio past which a request is refused; 0 is 150 on a GPU and 2000 on a CPU",
     ),
     key(
         "engine.seed",
@@ -312,7 +312,7 @@ pub const KEYS: &[Key] = &[
         "10485760",
         "Longest file of a reference clip",
     ),
-    key("opus.threads", count(1, 64, "threads"), "1", "Threads that encode Opus"),
+    key("opus.threads", count(0, 64, "threads"), "0", "Threads that encode Opus; 0 takes one for every three cores"),
     key("opus.bitrate_bps", count(6_000, 510_000, "bit/s"), "32000", "Bit rate of Opus"),
     key("opus.complexity", count(0, 10, "steps"), "5", "Effort of the Opus encoder: 0 cheapest, 10 best"),
     key(

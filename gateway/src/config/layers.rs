@@ -157,7 +157,7 @@ impl Resolved {
                 whole_answer: Duration::from_secs(self.count("server.whole_answer_s_max")),
                 body_stall: self.millis("server.body_stall_ms"),
                 drain_grace: self.millis("server.drain_grace_ms"),
-                threads: self.count("server.threads") as usize,
+                threads: self.threads("server.threads", 4, 2),
             },
             engine,
             auth: self.auth(),
@@ -181,7 +181,7 @@ impl Resolved {
                 upload_bytes_max: self.count("voices.upload_bytes_max") as usize,
             },
             opus: OpusConfig {
-                threads: self.count("opus.threads") as usize,
+                threads: self.threads("opus.threads", 3, 1),
                 bitrate_bps: self.count("opus.bitrate_bps") as u32,
                 complexity: self.count("opus.complexity") as u8,
             },
@@ -220,6 +220,17 @@ impl Resolved {
         match self.value(name) {
             Some(Value::Text(text)) => text,
             _ => "",
+        }
+    }
+
+    /// A number of threads; 0 is one for each `cores_each` of this process's cores, `least` at least.
+    fn threads(&self, name: &str, cores_each: usize, least: usize) -> usize {
+        match self.count(name) as usize {
+            0 => {
+                let cores = std::thread::available_parallelism().map_or(1, usize::from);
+                (cores / cores_each).max(least)
+            }
+            given => given,
         }
     }
 

@@ -63,7 +63,7 @@ pub struct EngineConfig {
     /// A published shape to fill with random weights.
     pub random_weights: Option<String>,
     pub contexts_max: u32,
-    /// A request whose first audio is predicted later than this is refused.
+    /// A request whose first audio is predicted later than this is refused; zero leaves it to the device.
     pub first_audio_limit: Duration,
     /// Of requests that give none; `None` draws one for each.
     pub seed: Option<u64>,

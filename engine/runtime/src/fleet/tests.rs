@@ -199,7 +199,7 @@ fn hear(outputs: &Receiver<Output>) -> (Vec<f32>, FinishReason, Option<EngineErr
 fn two_engines_of_one_process_speak_alike_and_the_loss_of_one_ends_only_its_own_contexts() {
     let checkpoint = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../config/models/tiny");
     let options = OpenOptions::new(ModelSource::Dir(checkpoint), "tts-tiny".to_owned(), Instant::now());
-    let options = OpenOptions { first_audio_limit: Span::from_millis(60_000), ..options };
+    let options = OpenOptions { first_audio_limit: Some(Span::from_millis(60_000)), ..options };
     let device = DeviceChoice::Cpu { cores: None };
     let fleet = open(&options, vec![device.clone(), device]).expect("two cores, an engine each");
     let cores: Vec<_> = fleet.devices().iter().map(|device| device.about.clone()).collect();

@@ -33,7 +33,7 @@ pub(crate) fn now() -> Tick {
 /// a first audio that would come late.
 pub(crate) fn options() -> OpenOptions {
     let options = OpenOptions::new(ModelSource::Dir(checkpoint()), "tts-tiny".to_owned(), start());
-    OpenOptions { first_audio_limit: Span::from_millis(60_000), ..options }
+    OpenOptions { first_audio_limit: Some(Span::from_millis(60_000)), ..options }
 }
 
 /// One engine for all tests of a file: opening takes a second or two.
