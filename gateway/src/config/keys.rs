@@ -132,7 +132,12 @@ pub const KEYS: &[Key] = &[
         "20000",
         "Time running contexts get to end after SIGTERM or SIGINT",
     ),
-    key("server.threads", count(0, 256, "threads"), "0", "Threads of the async runtime; 0 takes one for every four cores, two at least"),
+    key(
+        "server.threads",
+        count(0, 256, "threads"),
+        "0",
+        "Threads of the async runtime; 0 takes one for every four cores, two at least",
+    ),
     key("engine.kind", Kind::Text("native, scripted, or scripted:FILE"), "native", "Which engine speaks"),
     key(
         "engine.model",
@@ -312,7 +317,12 @@ pub const KEYS: &[Key] = &[
         "10485760",
         "Longest file of a reference clip",
     ),
-    key("opus.threads", count(0, 64, "threads"), "0", "Threads that encode Opus; 0 takes one for every three cores"),
+    key(
+        "opus.threads",
+        count(0, 64, "threads"),
+        "0",
+        "Threads that encode Opus; 0 takes one for every three cores",
+    ),
     key("opus.bitrate_bps", count(6_000, 510_000, "bit/s"), "32000", "Bit rate of Opus"),
     key("opus.complexity", count(0, 10, "steps"), "5", "Effort of the Opus encoder: 0 cheapest, 10 best"),
     key(
