@@ -79,7 +79,8 @@ pub(super) fn splits(tile: &Tile, blocks: usize, depth: usize, sms: usize) -> us
         return 1;
     }
     let steps = depth.div_ceil(STEP);
-    let most = if tile.pairs { SPLITS_MAX } else { SPLITS_MAX_ALONE };
+    // A cluster's blocks lie on neighbouring SMs, of which a small partition has few.
+    let most = if tile.pairs { SPLITS_MAX } else { SPLITS_MAX_ALONE }.min((sms / 4).max(1));
     let cost = |parts: usize| {
         let share = (blocks * parts) as f64 / sms.max(1) as f64;
         let rounds = if tile.pairs { share.max(1.0) } else { share.ceil() };
@@ -122,6 +123,12 @@ mod tests {
             let most = if tile.pairs { 113 << 10 } else { 226 << 10 };
             assert!(tile.shared() + 4 * tile.rows <= most, "{}: {}", tile.name, tile.shared());
         }
+    }
+
+    #[test]
+    fn a_small_partition_is_asked_for_small_clusters() {
+        let parts = [4, 8, 16, 32, 100].map(|sms| splits(&T64X64, 2, 8192, sms));
+        assert_eq!(parts, [1, 2, 4, 8, 8]);
     }
 
     #[test]
