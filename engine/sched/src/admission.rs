@@ -83,7 +83,8 @@ impl Sched {
         }
         let deadline_aware =
             self.config.prefill_policy != PrefillPolicy::PrefillFirst && !self.prefill_first();
-        let short = deadline_aware && self.index.least_slack(&view) < prefill;
+        // A pack is cut to what slack allows, and one prompt always goes: one prompt's time decides.
+        let short = deadline_aware && self.index.least_slack(&view) < self.prefill_cost(1, prompt_tokens);
         let deferral = if short { self.config.deferral_cap } else { Span::ZERO };
         let contexts = self.pace.contexts + ahead + 1;
         let round = self.round_time(contexts, self.pace.positions.max(prompt_tokens));

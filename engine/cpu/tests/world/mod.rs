@@ -267,8 +267,9 @@ pub fn close(output: &HostTensor, expected: &[f64], tolerance: f64, name: &str) 
     if is_bf16() {
         let square = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
         let error = square(&mut values.iter().zip(expected).map(|(a, b)| a - b));
-        // Inputs and weights are such that results are about one: a few that cancel are measured against that.
-        let usual = 0.3 * (expected.len() as f64).sqrt();
+        // Results are about one. Few of them may cancel by chance, and are measured against that.
+        const FEW: usize = 16;
+        let usual = if expected.len() < FEW { 0.3 * (expected.len() as f64).sqrt() } else { 1e-3 };
         let scale = square(&mut expected.iter().copied()).max(usual);
         assert!(error / scale < 3e-2, "{name}: relative error {}", error / scale);
         return;

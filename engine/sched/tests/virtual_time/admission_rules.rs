@@ -97,6 +97,50 @@ fn a_burst_of_arrivals_counts_those_that_still_wait_for_their_prefill() {
 }
 
 #[test]
+fn prompts_that_wait_together_are_predicted_as_the_packs_they_will_go_in() {
+    let config =
+        SchedConfig { slots: 64, prefill_rows_max: 4, lm_load_max_permille: 9_000, ..SchedConfig::default() };
+    let costly = CostTable::linear(100_000, 0, 0, 16, 1024);
+    let mut world =
+        World::new(config, profile().with_cost(Stage::Prefill, Partition::Whole, costly)).watched();
+    let mut predictions = Vec::new();
+    for number in 1..=9 {
+        predictions.push(world.sched.predict_first_audio(world.now, 30));
+        world.speak(number, 30);
+    }
+    // The first goes at once and alone. Each pack of four after it takes the time of one prefill more.
+    let more = |a: usize, b: usize| predictions[b] - predictions[a];
+    assert!(more(1, 4) < ms(50), "packed with the first: {predictions:?}");
+    assert!(more(4, 5) >= ms(100) && more(5, 8) < ms(50), "a pack more: {predictions:?}");
+}
+
+#[test]
+fn a_newcomer_is_judged_by_the_shortest_first_chunk_however_long_the_ladder_has_grown() {
+    let costly = CostTable::linear(20_000, 1_000, 0, 16, 16);
+    let slow = CostTable::linear(30_000, 0, 0, 16, 1024);
+    let config = SchedConfig {
+        ladder_window: ms(1_000),
+        lm_load_max_permille: 9_000,
+        first_audio_limit: ms(250),
+        ..SchedConfig::default()
+    };
+    let profile = profile().with_cost(Stage::Codec, Partition::Whole, costly).with_cost(
+        Stage::Decode,
+        Partition::Lm,
+        slow,
+    );
+    let mut world = World::new(config, profile).watched();
+    for number in 1..=16 {
+        world.speak(number, 12);
+        world.run_for(ms(60));
+    }
+    let whole = world.sched.predict_first_audio(world.now, 30);
+    assert!(world.sched.snapshot().rung > 0 && whole > ms(250), "a whole first chunk would be late: {whole}");
+    world.speak(20, 12);
+    assert!(refusals(&world).iter().all(|refusal| refusal.0 != 20), "{:?}", refusals(&world));
+}
+
+#[test]
 fn a_context_that_was_promised_a_slot_and_does_not_get_it_is_refused_after_the_limit() {
     let config = SchedConfig { slots: 1, first_audio_limit: ms(1_000), ..SchedConfig::default() };
     let mut world = World::new(config, profile()).watched();
