@@ -15,19 +15,28 @@ PAGE = ROOT / "docs/performance.md"
 
 def table(data: dict) -> str:
     host = data["host"]
+    clients = data["clients"]
     lines = [
         f"Measured by `{data['command']}` at commit {data['commit']} on {host['cores']} cores ({host['cpu']}), {data['date']}; "
         f"medians of {data['runs']} runs unless said.",
         "",
-        "| figure | goal | measured | |",
-        "|---|---|---|---|",
+        *figures(data["figures"]),
+        "",
+        f"What clients' voices, tokens and idle sessions cost, each measured once, at commit {clients['commit']}, {clients['date']}:",
+        "",
+        *figures(clients["figures"]),
+        "",
+        "What limits each:",
+        "",
+        *[f"- {row['name']}: {row['limit']}" for row in data["figures"] + clients["figures"] if row.get("limit")],
     ]
-    for figure in data["figures"]:
-        met = "met" if figure["met"] else "**missed**"
-        lines.append(f"| {figure['name']} | {figure['goal']} | {figure['measured']} | {met} |")
-    lines += ["", "What limits each:", ""]
-    lines += [f"- {figure['name']}: {figure['limit']}" for figure in data["figures"] if figure.get("limit")]
     return "\n".join(lines)
+
+
+def figures(rows: list[dict]) -> list[str]:
+    met = {True: "met", False: "**missed**"}
+    return ["| figure | goal | measured | |", "|---|---|---|---|",
+            *[f"| {row['name']} | {row['goal']} | {row['measured']} | {met[row['met']]} |" for row in rows]]
 
 
 def percent(part: float) -> str:
