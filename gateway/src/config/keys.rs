@@ -321,7 +321,7 @@ pub const KEYS: &[Key] = &[
         "opus.threads",
         count(0, 64, "threads"),
         "0",
-        "Threads that encode Opus; 0 takes one for every three cores",
+        "Threads that encode Opus; 0 takes one for every two cores",
     ),
     key("opus.bitrate_bps", count(6_000, 510_000, "bit/s"), "32000", "Bit rate of Opus"),
     key("opus.complexity", count(0, 10, "steps"), "5", "Effort of the Opus encoder: 0 cheapest, 10 best"),

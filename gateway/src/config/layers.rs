@@ -181,7 +181,7 @@ impl Resolved {
                 upload_bytes_max: self.count("voices.upload_bytes_max") as usize,
             },
             opus: OpusConfig {
-                threads: self.threads("opus.threads", 3, 1),
+                threads: self.threads("opus.threads", 2, 1),
                 bitrate_bps: self.count("opus.bitrate_bps") as u32,
                 complexity: self.count("opus.complexity") as u8,
             },
