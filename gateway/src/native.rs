@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use contract::{EngineHandle, Span};
-use runtime::{DeviceChoice, ModelSource, OpenOptions, Precision};
+use runtime::{DeviceChoice, FaultError, FaultScript, ModelSource, OpenOptions, Precision};
 
 use crate::clock::Clock;
 use crate::config::EngineConfig;
@@ -66,13 +67,31 @@ pub(crate) fn options(
     Ok(OpenOptions {
         contexts_max: config.contexts_max,
         device: first.unwrap_or(DeviceChoice::Cpu { cores: None }),
-        first_audio_limit: (!config.first_audio_limit.is_zero()).then(|| {
-            Span::from_micros(i64::try_from(config.first_audio_limit.as_micros()).unwrap_or(i64::MAX))
-        }),
+        first_audio_limit: given(config.first_audio_limit),
+        stuck_after: given(config.stuck_after),
+        faults: faults(config)?,
         seed: config.seed,
         bench: config.bench,
         ..OpenOptions::new(source, name, clock.origin())
     })
+}
+
+/// A time that was given; zero leaves it to the device.
+fn given(time: Duration) -> Option<Span> {
+    let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    (micros > 0).then(|| Span::from_micros(micros))
+}
+
+/// The faults to rehearse.
+///
+/// # Errors
+/// A script that cannot be read, or one where nobody measures: a server that serves breaks nothing on purpose.
+pub(crate) fn faults(config: &EngineConfig) -> Result<FaultScript, String> {
+    let script: FaultScript = config.faults.parse().map_err(|error: FaultError| error.to_string())?;
+    if script.is_empty() || config.bench {
+        return Ok(script);
+    }
+    Err("faults are rehearsed with engine.bench (--bench) only".to_owned())
 }
 
 /// A published shape: its configs, the embedded model's tokenizer, weights from a seed.

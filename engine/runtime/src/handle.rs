@@ -251,13 +251,10 @@ impl Drop for Engine {
         let Some(thread) = lock(&self.thread).take() else { return };
         // A thread that a driver's call or an endless launch holds up is left behind.
         let patience = if self.shared.has_failed() { GIVEN_UP_PATIENCE } else { self.stuck_after };
-        for _ in 0..patience.as_millis() {
-            if self.shared.has_ended() {
-                // Its panics have been turned into failed contexts already.
-                let _ = thread.join();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        let patience = Duration::from_micros(patience.as_micros().unsigned_abs());
+        if self.shared.wait_for_end(patience) {
+            // Its panics have been turned into failed contexts already.
+            let _ = thread.join();
         }
     }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use contract::{
     ContextId, EngineError, EngineStats, FinishReason, Health, LaunchSpan, Output, OutputSink, SinkFull,
@@ -33,7 +34,8 @@ pub(crate) struct Shared {
     /// An engine thread that has not gone round for this long is dead: it wakes at least ten times as often.
     silence_max: Span,
     /// The engine thread is over.
-    ended: AtomicBool,
+    ended: Mutex<bool>,
+    ending: Condvar,
     /// By [`WakeReason`]: times it was what the engine woke for.
     wakes: [AtomicU64; WakeReason::ALL.len()],
     /// Clips the engine has yet to forget.
@@ -100,7 +102,8 @@ impl Shared {
             failure: Mutex::new(None),
             heartbeat: AtomicU64::new(0),
             silence_max,
-            ended: AtomicBool::new(false),
+            ended: Mutex::new(false),
+            ending: Condvar::new(),
             wakes: Default::default(),
             forgotten: Mutex::new(Vec::new()),
         }
@@ -168,15 +171,20 @@ impl Shared {
 
     /// The engine thread is over.
     pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Relaxed);
+        *lock(&self.ended) = true;
+        self.ending.notify_all();
     }
 
     pub(crate) fn has_failed(&self) -> bool {
         lock(&self.failure).is_some()
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
+    /// Whether the engine thread is over within `longest`.
+    pub(crate) fn wait_for_end(&self, longest: Duration) -> bool {
+        match self.ending.wait_timeout_while(lock(&self.ended), longest, |ended| !*ended) {
+            Ok((ended, _)) => *ended,
+            Err(poisoned) => *poisoned.into_inner().0,
+        }
     }
 
     /// The engine thread woke because this fell due.

@@ -50,7 +50,7 @@ impl Watch {
 
     /// The loop goes round.
     pub(crate) fn turn(&mut self, now: Tick) {
-        self.observed = self.observed + now.since(self.last).min(TURN_MAX).max(Span::ZERO);
+        self.observed += now.since(self.last).min(TURN_MAX).max(Span::ZERO);
         self.last = now;
     }
 

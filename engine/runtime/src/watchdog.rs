@@ -1,7 +1,7 @@
 //! Watches the engine thread from outside: a call into a driver may never return, and then nobody inside can
 //! say so.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use contract::{EngineError, Span};
@@ -20,34 +20,27 @@ const TURNS: u32 = 8;
 /// # Errors
 /// The system refuses a thread.
 pub(crate) fn start(shared: &Arc<Shared>, silence: Span) -> Result<(), OpenError> {
-    let shared = Arc::downgrade(shared);
-    let turn = Duration::from_micros(u64::try_from(silence.as_micros()).unwrap_or(0)) / TURNS;
-    let body = move || watch(&shared, turn, silence);
+    let shared = Arc::clone(shared);
     std::thread::Builder::new()
         .name("voxlane-watch".to_owned())
-        .spawn(body)
+        .spawn(move || watch(&shared, silence))
         .map(drop)
         .map_err(|error| OpenError::Thread(error.to_string()))
 }
 
-fn watch(shared: &Weak<Shared>, turn: Duration, silence: Span) {
+fn watch(shared: &Shared, silence: Span) {
+    let turn = Duration::from_micros(silence.as_micros().unsigned_abs()) / TURNS;
     let (mut silent, mut heard) = (0, None);
-    loop {
-        std::thread::sleep(turn);
-        let Some(shared) = shared.upgrade() else { return };
-        if shared.has_ended() {
-            return;
-        }
-        let beat = shared.last_beat();
-        silent = if heard == Some(beat) { silent + 1 } else { 0 };
-        heard = Some(beat);
+    while !shared.wait_for_end(turn) {
+        let beat = Some(shared.last_beat());
+        silent = if heard == beat { silent + 1 } else { 0 };
+        heard = beat;
         if silent >= TURNS {
             let what = format!(
                 "the engine thread has been silent for {} ms, in a call that does not return",
                 silence.as_millis()
             );
-            shared.fail(&EngineError::DeviceLost { what });
-            return;
+            return shared.fail(&EngineError::DeviceLost { what });
         }
     }
 }

@@ -64,7 +64,7 @@ fn a_clip_that_is_forgotten_while_it_is_encoded_speaks_and_leaves_nothing() {
     drop(std::fs::remove_dir_all(&folder));
     let engine = open(&folder);
     let request = || {
-        let voice = VoiceChoice::Reference { clip: clip(), mode: CloneMode::InContext };
+        let voice = VoiceChoice::Reference { clip: support::clip(), mode: CloneMode::InContext };
         OpenContext { voice, ..support::request("clara", Layout::Whole, 7) }
     };
     let (_, ear) = support::begin(&engine, request(), "Good morning.");

@@ -7,6 +7,7 @@ mod config;
 mod doors;
 mod drain;
 mod ear;
+mod faults;
 mod foreign_rest;
 mod guarded;
 mod hostile;

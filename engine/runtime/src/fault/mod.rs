@@ -60,7 +60,10 @@ impl Faulty {
         Err(DeviceError::OutOfMemory {
             what: format!("{what} (0 bytes are free, says the fault script)"),
             asked: asked as u64,
-            setting: if memory == MemoryUse::Weights { "engine.model" } else { "engine.contexts_max" },
+            remedy: match memory {
+                MemoryUse::Weights => "take a smaller engine.model",
+                _ => "lower engine.contexts_max",
+            },
         })
     }
 
