@@ -10,6 +10,7 @@ use runtime::{DeviceChoice, FaultError, FaultScript, ModelSource, OpenOptions, P
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::engine::Embedded;
+use crate::pull::{RepoName, default_folder};
 
 /// The embedded model's name on the wire.
 const EMBEDDED_NAME: &str = "tts-tiny";
@@ -58,7 +59,11 @@ pub(crate) fn options(
     let first = devices(config)?.into_iter().next();
     let (source, name) = match (&config.random_weights, &config.model, embedded) {
         (Some(shape), ..) => (random(shape)?, format!("tts-{shape}")),
-        (None, Some(folder), _) => (ModelSource::Dir(folder.clone()), name_of(folder)),
+        (None, Some(folder), _) => {
+            let folder = found(folder)?;
+            let name = name_of(&folder);
+            (ModelSource::Dir(folder), name)
+        }
         (None, None, Some(files)) => (ModelSource::Embedded(files), EMBEDDED_NAME.to_owned()),
         (None, None, None) => {
             return Err("this binary holds no model; name a checkpoint's folder with --model".to_owned());
@@ -74,6 +79,18 @@ pub(crate) fn options(
         bench: config.bench,
         ..OpenOptions::new(source, name, clock.origin())
     })
+}
+
+/// A checkpoint's folder, or where `pull` has put the repository of this name.
+///
+/// # Errors
+/// A repository that has not been pulled.
+fn found(model: &Path) -> Result<PathBuf, String> {
+    let repo = model.to_str().and_then(|name| name.parse::<RepoName>().ok());
+    let Some(repo) = repo.filter(|_| !model.exists()) else { return Ok(model.to_owned()) };
+    let pulled = default_folder(&repo).filter(|folder| folder.exists());
+    let name = model.display();
+    pulled.ok_or_else(|| format!("there is no folder {name}; bring the repository with: voxlane pull {name}"))
 }
 
 /// A time that was given; zero leaves it to the device.

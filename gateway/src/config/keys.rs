@@ -147,7 +147,7 @@ pub const KEYS: &[Key] = &[
     key("engine.kind", Kind::Text("native, scripted, or scripted:FILE"), "native", "Which engine speaks"),
     key(
         "engine.model",
-        Kind::Text("a checkpoint's folder; empty is the embedded model"),
+        Kind::Text("a checkpoint's folder, or OWNER/NAME once pulled; empty is the embedded model"),
         "",
         "Model to load",
     ),

@@ -14,6 +14,7 @@ mod hostile;
 mod keyring;
 mod keys_cli;
 mod operation;
+mod pull;
 mod realtime;
 mod resume;
 mod rotation;
