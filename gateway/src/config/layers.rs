@@ -136,10 +136,13 @@ impl Resolved {
             random_weights: (!random.is_empty()).then(|| random.to_owned()),
             contexts_max: self.count("engine.contexts_max") as u32,
             first_audio_limit: self.millis("engine.first_audio_limit_ms"),
+            stuck_after: self.millis("engine.stuck_ms"),
+            faults: self.text("engine.faults").to_owned(),
             seed,
             bench: self.bool("engine.bench"),
         };
         crate::native::devices(&engine).map_err(|what| self.unfit("engine.device", what))?;
+        crate::native::faults(&engine).map_err(|what| self.unfit("engine.faults", what))?;
         Ok(Config {
             server: ServerConfig {
                 listen: self.address("server.listen")?,
@@ -156,6 +159,7 @@ impl Resolved {
                 input_characters_max: self.count("server.input_characters_max") as usize,
                 whole_answer: Duration::from_secs(self.count("server.whole_answer_s_max")),
                 body_stall: self.millis("server.body_stall_ms"),
+                exit_when_lost: self.bool("server.exit_when_lost"),
                 drain_grace: self.millis("server.drain_grace_ms"),
                 threads: self.threads("server.threads", 4, 2),
             },
