@@ -22,6 +22,7 @@ mod metrics;
 mod native;
 mod output;
 mod proxies;
+mod quotas;
 mod realtime;
 mod reload;
 mod server;

@@ -13,6 +13,7 @@ mod hostile;
 mod keyring;
 mod keys_cli;
 mod operation;
+mod quotas;
 mod realtime;
 mod resume;
 mod rotation;
