@@ -265,6 +265,18 @@ pub const KEYS: &[Key] = &[
         "",
         "Web pages of other hosts that may connect, each exactly as browsers send it",
     ),
+    key(
+        "quotas.requests_per_minute",
+        count(0, 1_000_000, "requests"),
+        "0",
+        "Contexts and HTTP requests one tenant may begin in a minute; more get 429. 0 is no bound",
+    ),
+    key(
+        "quotas.characters_per_minute",
+        count(0, 10_000_000, "characters"),
+        "0",
+        "Characters one tenant may have spoken in a minute; what has begun is spoken, what follows gets 429. 0 is no bound",
+    ),
     key("stream.contexts_max", count(1, 1_024, "contexts"), "8", "Live contexts in one session"),
     key(
         "stream.frame_bytes_max",
