@@ -20,6 +20,9 @@ impl Sched {
         self.counters.lane_mut(flight.lane).busy_us += u64::try_from(busy.as_micros()).unwrap_or(0);
         if !matches!(result, LaunchResult::Lost { .. }) {
             self.profile.observe(flight.stage, flight.partition, flight.bucket, flight.length, took);
+            if flight.stage == Stage::Codec {
+                self.costs.renew(&self.profile);
+            }
         }
         match (flight.stage, result) {
             (Stage::Codec, LaunchResult::Chunks(chunks)) if chunks.len() == flight.rows.len() => {
