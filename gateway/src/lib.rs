@@ -23,6 +23,7 @@ mod metrics;
 mod native;
 mod output;
 mod proxies;
+mod quotas;
 mod realtime;
 mod reload;
 mod server;

@@ -1,5 +1,7 @@
 //! The two codec lanes: chunks by deadline, urgent ones on the whole processor, and no inversion.
 
+use std::borrow::Borrow;
+
 use contract::{Lane, Partition, Span, Stage, Tick};
 
 use crate::context::Context;
@@ -84,20 +86,21 @@ impl Sched {
     /// As [`Sched::background_deadline`], for the chunks that wait now.
     pub(crate) fn next_background_deadline(&self) -> Tick {
         let most = self.profile.codec_rows_max() as usize;
-        let heads: Vec<Head> = self.index.dispatchable(false).take(most).copied().collect();
+        let heads: Vec<&Head> = self.index.dispatchable(false).take(most).collect();
         self.background_deadline(&heads)
     }
 
     /// When a member's deadline will have been broken by one more lm step, if nothing is launched.
-    fn background_deadline(&self, heads: &[Head]) -> Tick {
+    fn background_deadline(&self, heads: &[impl Borrow<Head>]) -> Tick {
         let view = self.view(self.now);
-        let frames = heads.iter().map(|head| head.frames).max().unwrap_or(1);
-        let batch = view.codec_cost(Lane::Background, heads.len() as u32, frames);
+        let heads = || heads.iter().map(Borrow::borrow);
+        let frames = heads().map(|head| head.frames).max().unwrap_or(1);
+        let batch = view.codec_cost(Lane::Background, heads().count() as u32, frames);
         let urgent = view.urgent_call();
         let step = self.pace.round;
         // A member that waits until its slack is below the margin turns urgent: that counts as broken.
         let own = batch.max(self.config.urgent_margin);
-        let due = heads.iter().map(|head| {
+        let due = heads().map(|head| {
             let own = head.deadline - own;
             let next = head.next_deadline - (batch + urgent);
             own.min(next) - step + Span::from_micros(1)

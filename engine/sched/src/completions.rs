@@ -15,10 +15,14 @@ impl Sched {
             return;
         };
         let at = at.min(self.now);
+        self.counters.lm_steps += u64::from(flight.stage != Stage::Encode && flight.stage != Stage::Codec);
         let busy = if took > Span::ZERO { took } else { at.since(flight.launched) };
         self.counters.lane_mut(flight.lane).busy_us += u64::try_from(busy.as_micros()).unwrap_or(0);
         if !matches!(result, LaunchResult::Lost { .. }) {
             self.profile.observe(flight.stage, flight.partition, flight.bucket, flight.length, took);
+            if flight.stage == Stage::Codec {
+                self.costs.renew(&self.profile);
+            }
         }
         match (flight.stage, result) {
             (Stage::Codec, LaunchResult::Chunks(chunks)) if chunks.len() == flight.rows.len() => {

@@ -58,6 +58,10 @@ pub(crate) struct Context {
     /// Left out of decode because it is far ahead.
     pub(crate) yielding: bool,
     pub(crate) last_activity: Tick,
+    /// The lm steps that had ended when it was cancelled.
+    pub(crate) cancelled_at: Option<u64>,
+    /// The lm has let go of it since, and that has been counted.
+    pub(crate) lm_freed: bool,
     pub(crate) usage: SchedUsage,
     claims: [Claim; 3],
 }
@@ -143,6 +147,8 @@ impl Context {
             page_stalled: false,
             yielding: false,
             last_activity: now,
+            cancelled_at: None,
+            lm_freed: false,
             usage: SchedUsage::default(),
             claims: [Claim::default(); 3],
         }
@@ -150,22 +156,36 @@ impl Context {
 
     /// The segment the lm lane works on.
     pub(crate) fn active(&self) -> Option<&Segment> {
-        self.segments.iter().find(|segment| segment.is_active())
+        self.find(|segment| segment.is_active())
+    }
+
+    /// The first segment of this kind. It is nearly always the first of all, and this is asked at every row.
+    pub(crate) fn find(&self, is: impl Fn(&&Segment) -> bool) -> Option<&Segment> {
+        match self.segments.front() {
+            Some(first) if is(&first) => Some(first),
+            _ => self.segments.iter().find(is),
+        }
+    }
+
+    fn find_mut(&mut self, is: impl Fn(&Segment) -> bool) -> Option<&mut Segment> {
+        let at = match self.segments.front() {
+            Some(first) if is(first) => 0,
+            _ => self.segments.iter().position(is)?,
+        };
+        self.segments.get_mut(at)
     }
 
     pub(crate) fn active_mut(&mut self) -> Option<&mut Segment> {
-        self.segments.iter_mut().find(|segment| segment.is_active())
+        self.find_mut(Segment::is_active)
     }
 
     /// The segment whose prefill comes next, if the lm lane is done with all before it.
     pub(crate) fn waiting(&self) -> Option<&Segment> {
-        let at = self.segments.iter().position(|segment| segment.total.is_none())?;
-        let segment = &self.segments[at];
-        (segment.launched == 0).then_some(segment)
+        self.find(|segment| segment.total.is_none()).filter(|segment| segment.launched == 0)
     }
 
     pub(crate) fn segment_mut(&mut self, index: u32) -> Option<&mut Segment> {
-        self.segments.iter_mut().find(|segment| segment.index == index)
+        self.find_mut(|segment| segment.index == index)
     }
 
     /// Position in the context of a segment's first frame, as far as the segments before it are done.

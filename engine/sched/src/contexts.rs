@@ -1,16 +1,18 @@
 //! The open contexts, and which of them have been touched since somebody last looked.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use contract::ContextId;
 
 use crate::context::Context;
+use crate::order::ById;
 
 /// Contexts by id. Whoever may change one notes it as touched, so that what is kept about contexts
 /// elsewhere ([`crate::index::Index`]) can never miss a change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contexts {
-    open: BTreeMap<ContextId, Context>,
+    open: ById<Context>,
+    ids: BTreeSet<ContextId>,
     /// May name one more than once.
     touched: Vec<ContextId>,
 }
@@ -30,7 +32,7 @@ impl Contexts {
 
     /// In the order of their ids.
     pub(crate) fn values(&self) -> impl Iterator<Item = &Context> {
-        self.open.values()
+        self.ids.iter().filter_map(|id| self.open.get(id))
     }
 
     pub(crate) fn get_mut(&mut self, id: &ContextId) -> Option<&mut Context> {
@@ -48,11 +50,13 @@ impl Contexts {
 
     pub(crate) fn insert(&mut self, id: ContextId, context: Context) {
         self.touch(id);
+        self.ids.insert(id);
         self.open.insert(id, context);
     }
 
     pub(crate) fn remove(&mut self, id: &ContextId) {
         self.touch(*id);
+        self.ids.remove(id);
         self.open.remove(id);
     }
 

@@ -1,6 +1,8 @@
 //! Runaway guard: speech that repeats itself or has gone silent is cut (beside each segment's frame
 //! cap), because a model sometimes misses its own end-of-speech.
 
+use std::collections::VecDeque;
+
 use contract::Span;
 
 use crate::GuardConfig;
@@ -9,7 +11,7 @@ use crate::GuardConfig;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guard {
     /// Hashes of the latest frames, newest last; at most `repeat_period_max`.
-    recent: Vec<u64>,
+    recent: VecDeque<u64>,
     /// `runs[p - 1]`: frames in a row that equalled the frame `p` before.
     runs: Vec<u32>,
     silent: Span,
@@ -21,16 +23,15 @@ impl Guard {
         let period_max = config.repeat_period_max as usize;
         self.runs.resize(period_max, 0);
         let mut tripped = false;
-        for period in 1..=period_max {
-            let same = self.recent.len() >= period && self.recent[self.recent.len() - period] == hash;
-            let run = &mut self.runs[period - 1];
-            *run = if same { *run + 1 } else { 0 };
+        // As long as fewer frames than a period are known, its run stays at 0.
+        for (run, earlier) in self.runs.iter_mut().zip(self.recent.iter().rev()) {
+            *run = if *earlier == hash { *run + 1 } else { 0 };
             tripped |= *run >= config.repeat_frames;
         }
-        if self.recent.len() == period_max {
-            self.recent.remove(0);
+        if self.recent.len() >= period_max {
+            self.recent.pop_front();
         }
-        self.recent.push(hash);
+        self.recent.push_back(hash);
         tripped
     }
 

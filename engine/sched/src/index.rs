@@ -11,16 +11,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use contract::{ContextId, Span, Tick};
 
 use crate::context::Context;
-use crate::slack::{CutKey, Head, SlackKey, View, codec_segment};
+use crate::order::{ById, Groups, Tally};
+use crate::slack::{CutKey, Head, SlackKey, View};
 
 /// Ticks at which something of a context falls due.
 pub(crate) type Agenda = BTreeSet<(Tick, ContextId)>;
+
+type Step = (u32, SlackKey, Tick);
+type Cut = (CutKey, Tick);
 
 /// One context as the lanes see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// It wants a step: positions that step covers, and what its slack follows from.
-    step: Option<(u32, SlackKey, Tick)>,
+    step: Option<Step>,
+    /// It has frames for less than a chunk: what the time to cut it follows from.
+    cut: Option<Cut>,
+    rest: Rest,
+}
+
+/// What most rows leave as it is, while every one changes the two above.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rest {
     head: Option<Head>,
     /// Its head may be dispatched.
     free: bool,
@@ -28,8 +40,6 @@ pub(crate) struct Entry {
     restless: bool,
     /// When its head turns urgent.
     turns: Option<Tick>,
-    /// It has frames for less than a chunk: what the time to cut it follows from.
-    cut: Option<(CutKey, Tick)>,
     idle: Option<Tick>,
     wait: Option<Tick>,
     /// When its lead has run down.
@@ -44,11 +54,11 @@ pub(crate) struct Entry {
 /// Every context that has not finished, by what is asked of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    entries: BTreeMap<ContextId, Entry>,
+    entries: ById<Entry>,
     pub(crate) stepping: BTreeSet<ContextId>,
     positions: Tally,
-    slack: BTreeMap<SlackKey, Agenda>,
-    cuts: BTreeMap<CutKey, Agenda>,
+    slack: Groups<SlackKey>,
+    cuts: Groups<CutKey>,
     /// Contexts that want a step and have no chunk ready.
     pub(crate) joining: BTreeSet<ContextId>,
     /// Heads that may be dispatched, and all.
@@ -66,58 +76,32 @@ pub(crate) struct Index {
     newcomers: BTreeMap<ContextId, u32>,
 }
 
-/// How many there are of each number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Tally {
-    counts: BTreeMap<u32, u32>,
-}
-
-impl Tally {
-    fn join(&mut self, number: Option<u32>) {
-        if let Some(number) = number {
-            *self.counts.entry(number).or_insert(0) += 1;
-        }
-    }
-
-    fn leave(&mut self, number: Option<u32>) {
-        let Some(number) = number else { return };
-        if let Some(count) = self.counts.get_mut(&number) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&number);
-            }
-        }
-    }
-}
-
 impl Entry {
     /// `None` once the context has finished.
     pub(crate) fn of(context: &Context, view: &View<'_>) -> Option<Self> {
         if context.finished {
             return None;
         }
-        let head = view.head(context);
-        let slack = view.slack_key(context).filter(|_| view.wants_step(context));
+        let (head, cut) = view.next_chunk(context);
+        let slack = if view.wants_step(context) { view.slack_key(context) } else { None };
         let step = context.active().zip(slack);
-        let cut = match (head, codec_segment(context)) {
-            (None, Some(segment)) if segment.total.is_none() => view.cut_key(context, segment),
-            _ => None,
-        };
         let waiting = context.waiting();
         Some(Self {
             step: step
                 .map(|(segment, (key, deadline))| (segment.positions_after(segment.launched), key, deadline)),
-            free: view.may_dispatch(context),
-            restless: head.is_some() && (context.forced_urgent || head.is_some_and(|head| head.cut)),
-            turns: head.filter(|head| !head.urgent).map(|head| view.turns_urgent(context, &head)),
-            head,
             cut,
-            idle: view.idle_at(context),
-            wait: view.wait_ends_at(context),
-            lead: view.ahead_until(context),
-            waiting: waiting.is_some(),
-            prefilling: context.encode.is_some() || waiting.is_some(),
-            newcomer: waiting.filter(|_| !context.admitted).map(|segment| segment.prompt_tokens),
+            rest: Rest {
+                free: view.may_dispatch(context),
+                restless: head.is_some() && (context.forced_urgent || head.is_some_and(|head| head.cut)),
+                turns: head.filter(|head| !head.urgent).map(|head| view.turns_urgent(context, &head)),
+                head,
+                idle: view.idle_at(context),
+                wait: view.wait_ends_at(context),
+                lead: view.ahead_until(context),
+                waiting: waiting.is_some(),
+                prefilling: context.encode.is_some() || waiting.is_some(),
+                newcomer: waiting.filter(|_| !context.admitted).map(|segment| segment.prompt_tokens),
+            },
         })
     }
 }
@@ -125,22 +109,27 @@ impl Entry {
 impl Index {
     /// Takes in what a context has become; `None` when it has finished or is gone.
     pub(crate) fn put(&mut self, id: ContextId, new: Option<Entry>) {
-        let places = Parts::of(new.as_ref(), id);
         let old = match (self.entries.get_mut(&id), new) {
-            (Some(entry), Some(new)) if *entry == new => return,
-            (Some(entry), Some(new)) => Some(std::mem::replace(entry, new)),
+            (Some(entry), Some(new)) => {
+                if entry.rest == new.rest && entry.step.is_some() == new.step.is_some() {
+                    let (step, cut) = (new.step, new.cut);
+                    let old =
+                        (std::mem::replace(&mut entry.step, step), std::mem::replace(&mut entry.cut, cut));
+                    self.exchange_step(id, old.0, step);
+                    self.exchange_cut(id, old.1, cut);
+                    return;
+                }
+                Some(std::mem::replace(entry, new))
+            }
             (Some(_), None) => self.entries.remove(&id),
             (None, Some(new)) => self.entries.insert(id, new),
             (None, None) => return,
         };
-        let (old, new) = (Parts::of(old.as_ref(), id), places);
+        let new = self.entries.get(&id);
+        let (old, new) = (Parts::of(old.as_ref(), id), Parts::of(new, id));
+        self.exchange_step(id, old.step, new.step);
+        self.exchange_cut(id, old.cut, new.cut);
         exchange(&mut self.stepping, old.stepping, new.stepping);
-        if old.positions != new.positions {
-            self.positions.leave(old.positions);
-            self.positions.join(new.positions);
-        }
-        exchange_in_group(&mut self.slack, id, old.slack, new.slack);
-        exchange_in_group(&mut self.cuts, id, old.cut, new.cut);
         exchange(&mut self.joining, old.joining, new.joining);
         exchange(&mut self.ready, old.ready, new.ready);
         exchange(&mut self.heads, old.heads, new.heads);
@@ -159,8 +148,27 @@ impl Index {
         }
     }
 
+    fn exchange_step(&mut self, id: ContextId, old: Option<Step>, new: Option<Step>) {
+        if old == new {
+            return;
+        }
+        let positions = |step: Option<Step>| step.map(|(positions, ..)| positions);
+        let slack = |step: Option<Step>| step.map(|(_, key, deadline)| (key, deadline));
+        self.positions.join(positions(new));
+        self.positions.leave(positions(old));
+        self.slack.leave(id, slack(old));
+        self.slack.join(id, slack(new));
+    }
+
+    fn exchange_cut(&mut self, id: ContextId, old: Option<Cut>, new: Option<Cut>) {
+        if old != new {
+            self.cuts.leave(id, old);
+            self.cuts.join(id, new);
+        }
+    }
+
     pub(crate) fn head(&self, id: ContextId) -> Option<&Head> {
-        self.entries.get(&id)?.head.as_ref()
+        self.entries.get(&id)?.rest.head.as_ref()
     }
 
     /// Heads that may be dispatched, urgent ones or the others, in deadline order.
@@ -171,7 +179,7 @@ impl Index {
 
     /// Most positions that a step wanted now covers.
     pub(crate) fn positions_max(&self) -> u32 {
-        self.positions.counts.last_key_value().map_or(0, |(positions, _)| *positions)
+        self.positions.most()
     }
 
     /// Prompt positions of contexts whose first prefill waits.
@@ -183,7 +191,7 @@ impl Index {
     pub(crate) fn least_slack(&self, view: &View<'_>) -> Span {
         let least = self.slack.iter().filter_map(|(key, group)| {
             let (deadline, _) = group.first()?;
-            Some(view.slack_at(*key, *deadline))
+            Some(view.slack_at(key, *deadline))
         });
         least.min().unwrap_or(Span::MAX)
     }
@@ -191,7 +199,7 @@ impl Index {
     /// The `most` of those that want a step that have the least slack, least first.
     pub(crate) fn by_slack(&self, view: &View<'_>, most: usize) -> Vec<ContextId> {
         let firsts = self.slack.iter().flat_map(|(key, group)| {
-            group.iter().take(most).map(|(deadline, id)| (view.slack_at(*key, *deadline), *id))
+            group.iter().take(most).map(move |(deadline, id)| (view.slack_at(key, *deadline), *id))
         });
         let mut by_slack: Vec<(Span, ContextId)> = firsts.collect();
         by_slack.sort_unstable();
@@ -202,7 +210,7 @@ impl Index {
     /// How many of those that want a step have less slack than `bound`; counts no further than `enough`.
     pub(crate) fn short_of(&self, view: &View<'_>, bound: Span, enough: usize) -> usize {
         let short = self.slack.iter().flat_map(|(key, group)| {
-            group.iter().take_while(|(deadline, _)| view.slack_at(*key, *deadline) < bound)
+            group.iter().take_while(move |(deadline, _)| view.slack_at(key, *deadline) < bound)
         });
         short.take(enough).count()
     }
@@ -210,7 +218,7 @@ impl Index {
     /// Whether one of those that want a step has at least this much slack.
     pub(crate) fn any_with_slack(&self, view: &View<'_>, bound: Span) -> bool {
         self.slack.iter().any(|(key, group)| {
-            group.last().is_some_and(|(deadline, _)| view.slack_at(*key, *deadline) >= bound)
+            group.last().is_some_and(|(deadline, _)| view.slack_at(key, *deadline) >= bound)
         })
     }
 
@@ -228,14 +236,14 @@ impl Index {
     /// be cut short by now.
     pub(crate) fn restless<'a>(&'a self, view: &'a View<'_>) -> impl Iterator<Item = ContextId> + 'a {
         let cuts = self.cuts.iter().flat_map(move |(key, group)| {
-            group.iter().take_while(|(deadline, _)| view.cut_tick(*key, *deadline) <= view.now)
+            group.iter().take_while(move |(deadline, _)| view.cut_tick(key, *deadline) <= view.now)
         });
         self.restless.iter().copied().chain(cuts.map(|(_, id)| *id))
     }
 
     /// When the next chunk is to be cut short.
     pub(crate) fn next_cut(&self, view: &View<'_>) -> Option<Tick> {
-        let first = |(key, group): (&CutKey, &Agenda)| Some(view.cut_tick(*key, group.first()?.0));
+        let first = |(key, group): (CutKey, &[(Tick, ContextId)])| Some(view.cut_tick(key, group.first()?.0));
         self.cuts.iter().filter_map(first).min()
     }
 }
@@ -247,10 +255,9 @@ fn by_now(agenda: &Agenda, now: Tick) -> impl Iterator<Item = ContextId> {
 /// An entry's places in the index.
 #[derive(Default)]
 struct Parts {
+    step: Option<Step>,
+    cut: Option<Cut>,
     stepping: Option<ContextId>,
-    positions: Option<u32>,
-    slack: Option<(SlackKey, Tick)>,
-    cut: Option<(CutKey, Tick)>,
     joining: Option<ContextId>,
     ready: Option<ContextId>,
     heads: Option<ContextId>,
@@ -268,28 +275,27 @@ struct Parts {
 
 impl Parts {
     fn of(entry: Option<&Entry>, id: ContextId) -> Self {
-        let Some(entry) = entry else { return Self::default() };
+        let Some(Entry { step, cut, rest }) = entry else { return Self::default() };
         let named = |holds: bool| holds.then_some(id);
         let at = |tick: Option<Tick>| tick.map(|tick| (tick, id));
-        let free = entry.head.as_ref().filter(|_| entry.free);
+        let free = rest.head.as_ref().filter(|_| rest.free);
         Self {
-            stepping: named(entry.step.is_some()),
-            positions: entry.step.map(|(positions, ..)| positions),
-            slack: entry.step.map(|(_, key, deadline)| (key, deadline)),
-            cut: entry.cut,
-            joining: named(entry.step.is_some() && entry.head.is_none()),
+            step: *step,
+            cut: *cut,
+            stepping: named(step.is_some()),
+            joining: named(step.is_some() && rest.head.is_none()),
             ready: named(free.is_some()),
-            heads: named(entry.head.is_some()),
+            heads: named(rest.head.is_some()),
             urgent: at(free.filter(|head| head.urgent).map(|head| head.deadline)),
             background: at(free.filter(|head| !head.urgent).map(|head| head.deadline)),
-            restless: named(entry.restless),
-            turns: at(entry.turns),
-            idle: at(entry.idle),
-            wait: at(entry.wait),
-            lead: at(entry.lead),
-            waiting: named(entry.waiting),
-            prefilling: named(entry.prefilling),
-            newcomer: entry.newcomer,
+            restless: named(rest.restless),
+            turns: at(rest.turns),
+            idle: at(rest.idle),
+            wait: at(rest.wait),
+            lead: at(rest.lead),
+            waiting: named(rest.waiting),
+            prefilling: named(rest.prefilling),
+            newcomer: rest.newcomer,
         }
     }
 }
@@ -302,26 +308,4 @@ fn exchange<T: Ord>(set: &mut BTreeSet<T>, old: Option<T>, new: Option<T>) {
         set.remove(&old);
     }
     set.extend(new);
-}
-
-fn exchange_in_group<K: Ord + Copy>(
-    groups: &mut BTreeMap<K, Agenda>,
-    id: ContextId,
-    old: Option<(K, Tick)>,
-    new: Option<(K, Tick)>,
-) {
-    if old == new {
-        return;
-    }
-    if let Some((key, tick)) = old
-        && let Some(group) = groups.get_mut(&key)
-    {
-        group.remove(&(tick, id));
-        if group.is_empty() {
-            groups.remove(&key);
-        }
-    }
-    if let Some((key, tick)) = new {
-        groups.entry(key).or_default().insert((tick, id));
-    }
 }

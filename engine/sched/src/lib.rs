@@ -11,6 +11,7 @@
 
 mod admission;
 mod codec;
+mod codec_costs;
 mod command;
 mod commands;
 mod completion;
@@ -27,6 +28,7 @@ mod index;
 mod invariants;
 mod ladder;
 mod lm;
+mod order;
 mod output;
 mod pages;
 mod placement;
@@ -45,6 +47,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use contract::{ContextId, EngineStats, LaunchId, Span, Tick};
 
+use codec_costs::CodecCosts;
 use contexts::Contexts;
 use encode::Encode;
 use flight::Flight;
@@ -75,6 +78,7 @@ pub use timers::WakeReason;
 pub struct Sched {
     config: SchedConfig,
     profile: Profile,
+    costs: CodecCosts,
     /// The latest tick handed in. Time never goes backwards.
     now: Tick,
     contexts: Contexts,
@@ -124,6 +128,7 @@ impl Sched {
             records: Records::default(),
             counters: Counters::default(),
             config,
+            costs: CodecCosts::of(&profile),
             profile,
         })
     }
@@ -202,6 +207,8 @@ impl Sched {
                 encode_hits: 0,
                 frames: counters.frames,
                 chunks_late: counters.chunks_late,
+                cancelled_lm_freed: counters.cancelled_lm_freed,
+                cancelled_freed: counters.cancelled_freed,
                 wakes: Vec::new(),
             },
             counters,
@@ -237,8 +244,8 @@ impl Sched {
         self.expire();
         self.reindex();
         self.measure_pace();
-        let Self { config, profile, contexts, index, pace, now, .. } = self;
-        let view = View { config, profile, pace: *pace, now: *now };
+        let Self { config, profile, costs, contexts, index, pace, now, .. } = self;
+        let view = View { config, profile, costs, pace: *pace, now: *now };
         index.restless(&view).for_each(|id| contexts.touch(id));
         self.reindex();
         self.mark_contexts();
@@ -253,8 +260,8 @@ impl Sched {
         }
         let from = self.unmarked.len();
         self.contexts.take_touched(&mut self.unmarked);
-        let Self { config, profile, contexts, index, unmarked, pace, now, .. } = self;
-        let view = View { config, profile, pace: *pace, now: *now };
+        let Self { config, profile, costs, contexts, index, unmarked, pace, now, .. } = self;
+        let view = View { config, profile, costs, pace: *pace, now: *now };
         for id in &unmarked[from..] {
             index.put(*id, contexts.get(id).and_then(|context| Entry::of(context, &view)));
         }
@@ -272,8 +279,8 @@ impl Sched {
         let mut changed = std::mem::take(&mut self.unmarked);
         changed.sort_unstable();
         changed.dedup();
-        let Self { config, profile, contexts, index, outputs, counters, pace, now, .. } = self;
-        let view = View { config, profile, pace: *pace, now: *now };
+        let Self { config, profile, costs, contexts, index, outputs, counters, pace, now, .. } = self;
+        let view = View { config, profile, costs, pace: *pace, now: *now };
         for id in changed.drain(..) {
             let Some(context) = contexts.mark(&id).filter(|context| !context.finished) else { continue };
             let ahead = context.active().is_some() && !profile.state_grows && view.is_ahead(context);
@@ -290,7 +297,7 @@ impl Sched {
     }
 
     fn view(&self, now: Tick) -> View<'_> {
-        View { config: &self.config, profile: &self.profile, pace: self.pace, now }
+        View { config: &self.config, profile: &self.profile, costs: &self.costs, pace: self.pace, now }
     }
 
     /// Time in which each of `contexts` contexts gets one step.

@@ -83,7 +83,17 @@ impl Profile {
     pub fn cost(&self, stage: Stage, partition: Partition, rows: u32, length: u32) -> Span {
         let Some(cost) = self.find(stage, partition) else { return Span::ZERO };
         let micros = cost.table.at(rows, length);
-        Span::from_micros(micros.saturating_mul(cost.correction_ppm) / ONE_PPM)
+        corrected(micros, cost.correction_ppm)
+    }
+
+    /// As [`Profile::cost`] before any launch was measured, in microseconds.
+    pub(crate) fn uncorrected(&self, stage: Stage, partition: Partition, rows: u32, length: u32) -> i64 {
+        self.find(stage, partition).map_or(0, |cost| cost.table.at(rows, length))
+    }
+
+    /// What launches have since shown such a stage to take, in millionths of that.
+    pub(crate) fn correction_ppm(&self, stage: Stage, partition: Partition) -> i64 {
+        self.find(stage, partition).map_or(ONE_PPM, |cost| cost.correction_ppm)
     }
 
     /// Corrects the profile by one measured launch, smoothed and within a factor of 8 either way.
@@ -232,6 +242,11 @@ impl CostTable {
         let at_high = i64::from(self.micros[base + high]);
         lerp(self.lengths[low], at_low, self.lengths[high], at_high, length)
     }
+}
+
+/// A cost of this many microseconds, corrected.
+pub(crate) fn corrected(micros: i64, correction_ppm: i64) -> Span {
+    Span::from_micros(micros.saturating_mul(correction_ppm) / ONE_PPM)
 }
 
 /// The two points of `axis` whose line gives the value at `x`.

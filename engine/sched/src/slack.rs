@@ -1,7 +1,8 @@
 //! Deadlines, slack, and the next chunk of a context (DESIGN.md section 5).
 
-use contract::{ContextId, Lane, Partition, Playback, SlotId, Span, Stage, Tick};
+use contract::{ContextId, Lane, Playback, SlotId, Span, Tick};
 
+use crate::codec_costs::CodecCosts;
 use crate::context::{Context, Segment};
 use crate::{Profile, SchedConfig};
 
@@ -21,6 +22,7 @@ pub(crate) struct Pace {
 pub(crate) struct View<'a> {
     pub(crate) config: &'a SchedConfig,
     pub(crate) profile: &'a Profile,
+    pub(crate) costs: &'a CodecCosts,
     pub(crate) pace: Pace,
     pub(crate) now: Tick,
 }
@@ -122,9 +124,7 @@ impl View<'_> {
     }
 
     pub(crate) fn codec_cost(&self, lane: Lane, rows: u32, frames: u32) -> Span {
-        let partition = if lane == Lane::Urgent { Partition::Whole } else { Partition::Background };
-        let bucket = self.profile.codec_bucket(rows);
-        self.profile.cost(Stage::Codec, partition, bucket, self.profile.codec_length(frames))
+        self.costs.at(lane, rows, frames)
     }
 
     /// Whether the lm lane may give the context its next step: prefilled, not ended, text known,
@@ -177,28 +177,31 @@ impl View<'_> {
         slack - self.pace.round.times(i64::from(key.missing)) - codec
     }
 
-    /// The context's next chunk if all its frames exist, whether or not it may be dispatched now.
-    pub(crate) fn head(&self, context: &Context) -> Option<Head> {
-        let slot = context.slot?;
-        let segment = codec_segment(context)?;
+    /// The context's next chunk if all its frames exist, whether or not it may be dispatched now; else what
+    /// the time follows from at which it is cut short, and its deadline.
+    pub(crate) fn next_chunk(&self, context: &Context) -> (Option<Head>, Option<(CutKey, Tick)>) {
+        let Some(segment) = codec_segment(context) else { return (None, None) };
         let waiting = segment.waiting_frames();
         let wanted = self.ladder_length(context.rung, context.chunks);
-        let frames = match segment.total {
-            Some(_) => waiting.min(wanted),
-            None => {
-                let usable = waiting.saturating_sub(self.profile.look_ahead);
-                if usable >= wanted {
-                    wanted
-                } else if self.cut_due(context, segment) {
-                    usable
-                } else {
-                    return None;
-                }
-            }
-        };
-        if frames == 0 {
-            return None;
+        if segment.total.is_some() {
+            return (self.head(context, segment, waiting.min(wanted)), None);
         }
+        let usable = waiting.saturating_sub(self.profile.look_ahead);
+        if usable >= wanted {
+            return (self.head(context, segment, wanted), None);
+        }
+        match self.cut_key(context, segment) {
+            Some((key, deadline)) if self.cut_tick(key, deadline) <= self.now => {
+                (self.head(context, segment, usable), None)
+            }
+            cut => (None, cut),
+        }
+    }
+
+    /// The next chunk made of the first `frames` frames that wait in `segment`.
+    fn head(&self, context: &Context, segment: &Segment, frames: u32) -> Option<Head> {
+        let slot = context.slot.filter(|_| frames > 0)?;
+        let wanted = self.ladder_length(context.rung, context.chunks);
         let last = segment.total == Some(segment.dispatched + frames);
         let more = !last || context.segments.back().is_some_and(|end| end.index != segment.index);
         let position = context.dispatched;
@@ -266,7 +269,7 @@ impl View<'_> {
 
     /// What the time at which the next chunk would be cut short follows from, and its deadline; `None`
     /// when it would not be.
-    pub(crate) fn cut_key(&self, context: &Context, segment: &Segment) -> Option<(CutKey, Tick)> {
+    fn cut_key(&self, context: &Context, segment: &Segment) -> Option<(CutKey, Tick)> {
         let usable = segment.waiting_frames().saturating_sub(self.profile.look_ahead);
         let deadline = self.deadline_at(context, context.dispatched);
         if usable == 0 || deadline == Tick::NEVER || context.slot.is_none() {
@@ -293,11 +296,6 @@ impl View<'_> {
         just_below(deadline - codec - early)
     }
 
-    fn cut_due(&self, context: &Context, segment: &Segment) -> bool {
-        let key = self.cut_key(context, segment);
-        key.is_some_and(|(key, deadline)| self.cut_tick(key, deadline) <= self.now)
-    }
-
     /// When a context that waits for text has waited long enough.
     pub(crate) fn idle_at(&self, context: &Context) -> Option<Tick> {
         let dry = context.segments.back().and_then(|segment| segment.dry_since).unwrap_or(Tick::ZERO);
@@ -314,9 +312,9 @@ impl View<'_> {
 }
 
 /// The segment the next chunk comes from.
-pub(crate) fn codec_segment(context: &Context) -> Option<&Segment> {
+fn codec_segment(context: &Context) -> Option<&Segment> {
     let open = |segment: &&Segment| segment.total.is_none_or(|total| segment.dispatched < total);
-    context.segments.iter().find(open).filter(|segment| segment.launched > 0)
+    context.find(open).filter(|segment| segment.launched > 0)
 }
 
 /// The first tick at which what is strictly below a bound at `at` holds.

@@ -60,22 +60,22 @@ pub(super) fn run(flags: &SimulateFlags) -> Result<(), CommandError> {
 
 fn log(decided: &BTreeMap<String, Vec<(f64, Decided)>>) -> serde_json::Value {
     let of_rate = |(rate, decided): &(f64, Decided)| {
-        let counters = &decided.counters;
+        let count = |of| decided.count(of);
         json!({
             "rate": rate,
             "launches_by_reason": decided.reasons,
-            "promotions": counters.promotions,
-            "inversions_averted": counters.inversions_averted,
-            "batches_cut": counters.batches_cut,
-            "chunks_cut": counters.chunks_cut,
-            "chunks_late": counters.chunks_late,
-            "deferrals": counters.deferrals,
-            "deferrals_to_cap": counters.deferrals_to_cap,
-            "ladder_changes": counters.ladder_changes,
-            "policy_switches": counters.policy_switches,
-            "yields": counters.yields,
-            "slot_exhaustions": counters.slot_exhaustions,
-            "page_waits": counters.page_waits,
+            "promotions": count(|it| it.promotions),
+            "inversions_averted": count(|it| it.inversions_averted),
+            "batches_cut": count(|it| it.batches_cut),
+            "chunks_cut": count(|it| it.chunks_cut),
+            "chunks_late": count(|it| it.chunks_late),
+            "deferrals": count(|it| it.deferrals),
+            "deferrals_to_cap": count(|it| it.deferrals_to_cap),
+            "ladder_changes": count(|it| it.ladder_changes),
+            "policy_switches": count(|it| it.policy_switches),
+            "yields": count(|it| it.yields),
+            "slot_exhaustions": count(|it| it.slot_exhaustions),
+            "page_waits": count(|it| it.page_waits),
         })
     };
     let of_variant = |rates: &Vec<_>| rates.iter().map(of_rate).collect::<Vec<_>>();

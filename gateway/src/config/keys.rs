@@ -265,6 +265,18 @@ pub const KEYS: &[Key] = &[
         "",
         "Web pages of other hosts that may connect, each exactly as browsers send it",
     ),
+    key(
+        "quotas.requests_per_minute",
+        count(0, 1_000_000, "requests"),
+        "0",
+        "Contexts and HTTP requests one tenant may begin in a minute; more get 429. 0 is no bound",
+    ),
+    key(
+        "quotas.characters_per_minute",
+        count(0, 10_000_000, "characters"),
+        "0",
+        "Characters one tenant may have spoken in a minute; what has begun is spoken, what follows gets 429. 0 is no bound",
+    ),
     key("stream.contexts_max", count(1, 1_024, "contexts"), "8", "Live contexts in one session"),
     key(
         "stream.frame_bytes_max",
@@ -339,7 +351,7 @@ pub const KEYS: &[Key] = &[
         "opus.threads",
         count(0, 64, "threads"),
         "0",
-        "Threads that encode Opus; 0 takes one for every three cores",
+        "Threads that encode Opus; 0 takes one for every two cores",
     ),
     key("opus.bitrate_bps", count(6_000, 510_000, "bit/s"), "32000", "Bit rate of Opus"),
     key("opus.complexity", count(0, 10, "steps"), "5", "Effort of the Opus encoder: 0 cheapest, 10 best"),

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use proto::quota::Rates;
+
 use super::{
     Config, ConfigError, EngineConfig, EngineKind, KEYS, Key, LogConfig, OpusConfig, ServerConfig,
     StreamConfig, TlsConfig, Value, VoicesConfig,
@@ -165,6 +167,10 @@ impl Resolved {
             },
             engine,
             auth: self.auth(),
+            quotas: Rates {
+                requests: self.count("quotas.requests_per_minute") as u32,
+                characters: self.count("quotas.characters_per_minute") as u32,
+            },
             stream: StreamConfig {
                 contexts_max: self.count("stream.contexts_max") as u32,
                 frame_bytes_max: self.count("stream.frame_bytes_max") as usize,
@@ -185,7 +191,7 @@ impl Resolved {
                 upload_bytes_max: self.count("voices.upload_bytes_max") as usize,
             },
             opus: OpusConfig {
-                threads: self.threads("opus.threads", 3, 1),
+                threads: self.threads("opus.threads", 2, 1),
                 bitrate_bps: self.count("opus.bitrate_bps") as u32,
                 complexity: self.count("opus.complexity") as u8,
             },

@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use proto::quota::Rates;
+
 pub use auth::{AuthConfig, Secret};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind};
@@ -22,6 +24,8 @@ pub struct Config {
     pub server: ServerConfig,
     pub engine: EngineConfig,
     pub auth: AuthConfig,
+    /// What one tenant may ask for in a minute.
+    pub quotas: Rates,
     pub stream: StreamConfig,
     pub voices: VoicesConfig,
     pub opus: OpusConfig,

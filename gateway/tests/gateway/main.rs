@@ -15,6 +15,7 @@ mod keyring;
 mod keys_cli;
 mod operation;
 mod pull;
+mod quotas;
 mod realtime;
 mod resume;
 mod rotation;

@@ -1,6 +1,7 @@
 //! One request over one protocol. An adapter only moves bytes: what a listener makes of them is
 //! [`Hearing`]'s.
 
+mod body;
 mod nari;
 mod native;
 mod realtime;
@@ -98,6 +99,13 @@ impl PcmPieces {
         }
         (count, audible)
     }
+}
+
+/// A field of the target's URL as JSON: numbers and truth values as such, for servers that take nothing
+/// else for them; all else is text.
+pub(crate) fn field_value(text: &str) -> serde_json::Value {
+    let plain = |value: &serde_json::Value| value.is_number() || value.is_boolean();
+    serde_json::from_str(text).ok().filter(plain).unwrap_or_else(|| text.into())
 }
 
 /// A server's failure in one line: what it said, cut to a length that reports can hold.

@@ -1,4 +1,5 @@
-//! `POST /v1/audio/speech` as OpenAI, vLLM-Omni and SGLang-Omni stream it: raw PCM or WAV in the body.
+//! `POST /v1/audio/speech` as OpenAI, vLLM-Omni and SGLang-Omni stream it: raw PCM, WAV or events in
+//! the body.
 //!
 //! The protocol carries no playback reports and no interrupt; who interrupts closes the connection.
 
@@ -10,15 +11,12 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value, json};
 use tokio::net::TcpStream;
 
-use super::{CLOCK_HZ, PcmPieces, Request, failure, until};
+use super::body::Body;
+use super::{Request, failure, field_value, until};
 use crate::hearing::Hearing;
 use crate::outcome::Ending;
 use crate::target::Dialect;
 
-/// Hertz of the PCM that all of these servers stream.
-const RATE_HZ: u64 = 24_000;
-/// A WAV header is found within this many bytes.
-const HEADER_MAX: usize = 4_096;
 /// Bytes of an error's body that are read.
 const ERROR_MAX: usize = 4_096;
 
@@ -35,7 +33,7 @@ pub(super) async fn speak(
         let mut answer = sender.send_request(post(request, dialect, wav)?).await.map_err(failure)?;
         let status = answer.status().as_u16();
         if status == 200 {
-            listen(request, hearing, answer.body_mut(), wav).await
+            listen(request, hearing, answer, wav).await
         } else {
             Ok(refused(status, answer.body_mut()).await)
         }
@@ -65,7 +63,7 @@ fn post(request: &Request<'_>, dialect: Dialect, wav: bool) -> Result<hyper::Req
         body.insert("exact_frames".to_owned(), json!(frames));
     }
     for (key, value) in &request.target.fields {
-        body.insert(key.clone(), json!(value));
+        body.insert(key.clone(), field_value(value));
     }
     let mut head = hyper::Request::post(&request.target.path)
         .header("host", &request.target.address)
@@ -79,16 +77,15 @@ fn post(request: &Request<'_>, dialect: Dialect, wav: bool) -> Result<hyper::Req
 async fn listen(
     request: &Request<'_>,
     hearing: &mut Hearing,
-    body: &mut Incoming,
+    mut answer: hyper::Response<Incoming>,
     wav: bool,
 ) -> Result<Ending, String> {
-    let mut pcm = PcmPieces::default();
-    let mut header = wav.then(Vec::new);
-    let mut chunk: Option<u64> = None;
+    let mut body = Body::of(answer.headers(), wav)?;
+    let mut heard = false;
     loop {
         let frame = tokio::select! {
             biased;
-            frame = body.frame() => frame,
+            frame = answer.body_mut().frame() => frame,
             () = until(request.clock, hearing.interrupts_at()) => {
                 hearing.interrupted(request.clock.now());
                 return Ok(Ending::Interrupted);
@@ -98,36 +95,18 @@ async fn listen(
         let now = request.clock.now();
         let Ok(bytes) = frame.map_err(failure)?.into_data() else { continue };
         hearing.byte(now);
-        let sound = match &mut header {
-            None => bytes,
-            Some(head) => {
-                head.extend_from_slice(&bytes);
-                match samples_begin(head) {
-                    Some(at) => {
-                        let rest = Bytes::copy_from_slice(&head[at..]);
-                        header = None;
-                        rest
-                    }
-                    None if head.len() > HEADER_MAX => return Err("the body holds no WAV header".to_owned()),
-                    None => continue,
-                }
-            }
-        };
-        let (count, audible) = pcm.take(&sound);
-        hearing.sound(now, count * CLOCK_HZ / RATE_HZ, audible);
+        let (samples, audible) = body.take(&bytes)?;
+        if samples == 0 {
+            continue;
+        }
+        hearing.sound(now, samples, audible);
         // The first piece of a body is the first chunk, where a server does not wait for more.
-        if count > 0 && chunk.is_none() {
-            chunk = Some(count);
-            hearing.first_chunk(count * CLOCK_HZ / RATE_HZ, None);
+        if !heard {
+            heard = true;
+            hearing.first_chunk(samples, None);
         }
     }
-    if chunk.is_none() { Err("the answer holds no sound".to_owned()) } else { Ok(Ending::Done) }
-}
-
-/// Where the samples of a streamed WAV begin: behind the head of its `data` chunk.
-fn samples_begin(head: &[u8]) -> Option<usize> {
-    let at = head.windows(4).position(|four| four == b"data")? + 8;
-    (at <= head.len()).then_some(at)
+    body.end().map(|()| Ending::Done)
 }
 
 /// 429 and 503 turn a request away; anything else is a failure.
@@ -147,7 +126,9 @@ async fn refused(status: u16, body: &mut Incoming) -> Ending {
     match status {
         429 | 503 => Ending::Refused(code),
         _ => {
-            let message = error["message"].as_str().unwrap_or("the server said no more");
+            // Servers made with FastAPI say it as `detail`.
+            let message = error["message"].as_str().or_else(|| said["detail"].as_str());
+            let message = message.unwrap_or("the server said no more");
             Ending::Failed(failure(format!("status {status}, {code}: {message}")))
         }
     }

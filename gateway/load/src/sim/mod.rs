@@ -3,6 +3,7 @@
 //!
 //! The same seed, profile and variant always give the same report.
 
+mod agenda;
 mod device;
 pub mod plan;
 pub mod profile;
@@ -12,6 +13,7 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use contract::Span;
 
@@ -43,7 +45,16 @@ pub struct Scene<'a> {
 pub struct Decided {
     /// Launches by the rule that made them.
     pub reasons: Reasons,
-    pub counters: sched::Counters,
+    /// The scheduler's own, a seed each.
+    pub counters: Vec<sched::Counters>,
+}
+
+impl Decided {
+    /// One of the counters over all seeds.
+    #[must_use]
+    pub fn count(&self, of: fn(&sched::Counters) -> u64) -> u64 {
+        self.counters.iter().map(of).sum()
+    }
 }
 
 /// A whole run.
@@ -63,16 +74,19 @@ pub fn offer(scene: &Scene<'_>, variant: &Variant, offer: Offer) -> Result<(Rate
     let lead = lead_in(offer.window);
     let mut outcomes = Vec::new();
     let mut decided = Decided::default();
-    for seed in seeds.clone().map(u64::from) {
+    let worlds = side_by_side(seeds.clone(), |seed| {
+        let seed = u64::from(seed);
         let schedule = arrivals(offer.rate, lead, offer.window, seed, workload.utterances.len(), moods);
         let config = variant.config(profile);
-        let world = World::new(profile, variant, config, workload, &schedule, seed)?;
-        let (made, sched, reasons) = world.run();
+        World::new(profile, variant, config, workload, &schedule, seed).map(World::run)
+    });
+    for world in worlds {
+        let (made, sched, reasons) = world?;
         outcomes.extend(made);
         for (reason, count) in reasons {
             *decided.reasons.entry(reason).or_insert(0) += count;
         }
-        decided.counters = sched.snapshot().counters;
+        decided.counters.push(sched.snapshot().counters);
     }
     Ok((Rate::of(offer.rate, offer.window, count(seeds), &outcomes), decided))
 }
@@ -86,7 +100,7 @@ pub fn run(
     variants: &[Variant],
     rates: Rates,
     window: Span,
-    progress: &dyn Fn(String),
+    progress: &(dyn Fn(String) + Sync),
 ) -> Result<Simulated, ProfileError> {
     let profile = scene.profile;
     let mut report = Report {
@@ -103,8 +117,7 @@ pub fn run(
     if window < FULL_WINDOW {
         report.notes.push(format!("windows of {} s, not 60 s", window.as_micros() as f64 / 1e6));
     }
-    let mut log = BTreeMap::new();
-    for variant in variants {
+    let runs = side_by_side(variants.iter(), |variant| {
         let mut chooser = rates.chooser(window);
         let mut measured = Vec::new();
         let mut decisions = Vec::new();
@@ -117,10 +130,43 @@ pub fn run(
                 measured.push(rate);
             }
         }
-        report.targets.push(TargetReport::new(variant.name.clone(), measured));
-        log.insert(variant.name.clone(), decisions);
+        Ok((TargetReport::new(variant.name.clone(), measured), decisions))
+    });
+    let mut log = BTreeMap::new();
+    for run in runs {
+        let (target, decisions) = run?;
+        log.insert(target.name.clone(), decisions);
+        report.targets.push(target);
     }
     Ok(Simulated { report, decided: log })
+}
+
+/// `work` for every item, as many at a time as there are cores; results in the order of the items.
+fn side_by_side<T: Send, R: Send>(
+    items: impl ExactSizeIterator<Item = T> + Send,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = cores.min(items.len());
+    if threads <= 1 {
+        return items.map(work).collect();
+    }
+    let waiting = Mutex::new(items.enumerate());
+    let done = Mutex::new(Vec::new());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((place, item)) = next() {
+                    let result = work(item);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((place, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn count(seeds: &Range<u32>) -> u32 {

@@ -43,6 +43,8 @@ pub(crate) struct Speaker {
     pub(crate) in_flight: u32,
     /// Tick of the listener's next wake; older ones in the heap are void.
     pub(crate) wake: Tick,
+    /// When it is next to send, likewise.
+    pub(crate) send_due: Tick,
     clock: PlaybackClock,
     link: Link,
     one_way: Span,
@@ -58,6 +60,41 @@ pub(crate) struct Speaker {
     reports: bool,
     /// Media position at which sound begins to be audible.
     onset: u64,
+}
+
+/// Who speaks now, by the number of the request.
+#[derive(Debug, Default)]
+pub(crate) struct Speakers {
+    by_index: Vec<Option<Box<Speaker>>>,
+    count: usize,
+}
+
+impl Speakers {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&Speaker> {
+        self.by_index.get(index)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Speaker> {
+        self.by_index.get_mut(index)?.as_deref_mut()
+    }
+
+    pub(crate) fn insert(&mut self, index: usize, speaker: Speaker) {
+        if index >= self.by_index.len() {
+            self.by_index.resize_with(index + 1, || None);
+        }
+        self.count += usize::from(self.by_index[index].is_none());
+        self.by_index[index] = Some(Box::new(speaker));
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Option<Box<Speaker>> {
+        let speaker = self.by_index.get_mut(index)?.take()?;
+        self.count -= 1;
+        Some(speaker)
+    }
 }
 
 /// Sound on its way to the listener.
@@ -79,6 +116,7 @@ impl Speaker {
             last_delivery: at,
             in_flight: 0,
             wake: Tick::NEVER,
+            send_due: Tick::NEVER,
             clock: PlaybackClock::new(Some(arrival.habits.player())),
             link: Link::new(),
             // A round trip of 2 ms: the same machine or the same room.

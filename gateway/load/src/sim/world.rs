@@ -1,19 +1,18 @@
 //! Virtual time: the real scheduler and playback clock, a device at a profile's costs, and listeners.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use contract::{ContextId, FinishReason, Partition, Playback, Span, Stage, Tick};
-use proto::wire::PlaybackReport;
 use sched::{
     ChunkResult, Command, Completion, Decision, FrameOutcome, FrameResult, LaunchResult, Profile, Sched,
     SchedConfig, SchedOutput,
 };
 
 use super::Variant;
+use super::agenda::{Agenda, Event};
 use super::device::{Device, Landed};
 use super::profile::{ProfileError, ProfileFile};
-use super::speaker::{Sent, Speaker};
+use super::speaker::{Speaker, Speakers};
 use crate::arrivals::Arrival;
 use crate::outcome::{Ending, Outcome};
 use crate::workload::Workload;
@@ -24,18 +23,6 @@ const BEGIN: Tick = Tick::START;
 const PATIENCE: Span = Span::from_millis(20_000);
 /// Gains of one launch that are counted by name.
 pub(crate) type Reasons = BTreeMap<&'static str, u64>;
-
-#[derive(Clone, Debug)]
-enum Event {
-    /// A request reaches the scheduler.
-    Arrive(usize),
-    Deliver(usize, Sent),
-    Report(usize, Box<PlaybackReport>),
-    /// The listener cuts in at the server.
-    Cut(usize),
-    Send(usize),
-    Wake(usize),
-}
 
 pub(crate) struct World<'a> {
     profile: &'a ProfileFile,
@@ -50,11 +37,8 @@ pub(crate) struct World<'a> {
     touched: bool,
     /// When it next wants to be asked.
     wake: Tick,
-    events: BinaryHeap<Reverse<(Tick, u64, usize)>>,
-    /// Events by the number they have in the heap.
-    pending: BTreeMap<usize, Event>,
-    numbered: usize,
-    speakers: BTreeMap<usize, Speaker>,
+    agenda: Agenda,
+    speakers: Speakers,
     outcomes: Vec<Outcome>,
     pub(crate) reasons: Reasons,
 }
@@ -84,10 +68,8 @@ impl<'a> World<'a> {
             now: BEGIN,
             touched: false,
             wake: Tick::NEVER,
-            events: BinaryHeap::new(),
-            pending: BTreeMap::new(),
-            numbered: 0,
-            speakers: BTreeMap::new(),
+            agenda: Agenda::default(),
+            speakers: Speakers::default(),
             outcomes: Vec::new(),
             reasons: Reasons::new(),
         })
@@ -97,7 +79,7 @@ impl<'a> World<'a> {
     pub(crate) fn run(mut self) -> (Vec<Outcome>, Sched, Reasons) {
         let path = Span::from_micros(1_000);
         for (index, arrival) in self.schedule.iter().enumerate() {
-            self.at(BEGIN + arrival.at + path, Event::Arrive(index));
+            self.agenda.at(BEGIN + arrival.at + path, Event::Arrive(index));
         }
         let longest = self.workload.utterances.iter().map(|it| it.spoken_s()).fold(0.0, f64::max);
         let last = self.schedule.last().map_or(Span::ZERO, |arrival| arrival.at);
@@ -106,18 +88,18 @@ impl<'a> World<'a> {
             self.now = self.now.max(next);
             self.step();
         }
-        for index in self.speakers.keys().copied().collect::<Vec<_>>() {
+        for index in 0..self.schedule.len() {
             self.end(index, Ending::Unfinished);
         }
         (self.outcomes, self.sched, self.reasons)
     }
 
     fn next_tick(&self) -> Option<Tick> {
-        if self.speakers.is_empty() && self.events.is_empty() {
+        let event = self.agenda.next();
+        if self.speakers.is_empty() && event.is_none() {
             return None;
         }
         let wake = (self.wake != Tick::NEVER).then_some(self.wake);
-        let event = self.events.peek().map(|Reverse((at, ..))| *at);
         [wake, event, self.device.next()].into_iter().flatten().min()
     }
 
@@ -125,11 +107,8 @@ impl<'a> World<'a> {
         while let Some(landed) = self.device.land(self.now) {
             self.landed(landed);
         }
-        while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= self.now) {
-            let Some(Reverse((_, _, number))) = self.events.pop() else { break };
-            if let Some(event) = self.pending.remove(&number) {
-                self.event(event);
-            }
+        while let Some(event) = self.agenda.take(self.now) {
+            self.event(event);
         }
         if self.wake <= self.now {
             self.sched.handle_timeout(self.now);
@@ -142,12 +121,6 @@ impl<'a> World<'a> {
         }
     }
 
-    fn at(&mut self, at: Tick, event: Event) {
-        self.numbered += 1;
-        self.pending.insert(self.numbered, event);
-        self.events.push(Reverse((at, self.numbered as u64, self.numbered)));
-    }
-
     fn command(&mut self, command: Command) {
         self.sched.handle_command(self.now, command);
         self.touched = true;
@@ -156,16 +129,20 @@ impl<'a> World<'a> {
     fn event(&mut self, event: Event) {
         match event {
             Event::Arrive(index) => self.arrive(index),
-            Event::Send(index) => self.send(index),
+            Event::Send(index) => {
+                if self.speakers.get(index).is_some_and(|speaker| speaker.send_due <= self.now) {
+                    self.send(index);
+                }
+            }
             Event::Deliver(index, sent) => {
-                let Some(speaker) = self.speakers.get_mut(&index) else { return };
+                let Some(speaker) = self.speakers.get_mut(index) else { return };
                 speaker.in_flight -= 1;
                 speaker.deliver(self.now, sent);
                 self.listen(index);
                 self.maybe_done(index);
             }
             Event::Report(index, report) => {
-                let Some(speaker) = self.speakers.get_mut(&index) else { return };
+                let Some(speaker) = self.speakers.get_mut(index) else { return };
                 speaker.take(self.now, &report);
                 self.tell(index);
                 self.send(index);
@@ -175,7 +152,7 @@ impl<'a> World<'a> {
                 self.end(index, Ending::Interrupted);
             }
             Event::Wake(index) => {
-                if self.speakers.get(&index).is_some_and(|speaker| speaker.wake <= self.now) {
+                if self.speakers.get(index).is_some_and(|speaker| speaker.wake <= self.now) {
                     self.listen(index);
                 }
             }
@@ -226,26 +203,38 @@ impl<'a> World<'a> {
 
     fn send(&mut self, index: usize) {
         let path = Span::from_micros(self.profile.host.path_us as i64);
-        while let Some(speaker) = self.speakers.get_mut(&index) {
+        while let Some(speaker) = self.speakers.get_mut(index) {
             let Some(sent) = speaker.send(self.now) else { break };
             let packets = sent.samples.div_ceil(960) as f64;
             let arrives = (self.now + path + speaker.one_way()).max(speaker.last_delivery);
             speaker.last_delivery = arrives;
             speaker.in_flight += 1;
             self.device.host_work(self.now, packets * self.profile.host.packet_us);
-            self.at(arrives, Event::Deliver(index, sent));
+            self.agenda.at(arrives, Event::Deliver(index, sent));
         }
-        if let Some(at) =
-            self.speakers.get(&index).and_then(Speaker::next_send).filter(|at| *at != Tick::NEVER)
-        {
-            self.at(at.max(self.now + Span::from_micros(1)), Event::Send(index));
+        if let Some(speaker) = self.speakers.get_mut(index) {
+            if speaker.send_due <= self.now {
+                speaker.send_due = Tick::NEVER;
+            }
+            if let Some(at) = speaker.next_send().filter(|at| *at != Tick::NEVER) {
+                self.send_at(index, at.max(self.now + Span::from_micros(1)));
+            }
         }
         self.tell(index);
     }
 
+    /// Has the next chunk sent at `at`, unless that is to happen before anyway.
+    fn send_at(&mut self, index: usize, at: Tick) {
+        let Some(speaker) = self.speakers.get_mut(index).filter(|speaker| at < speaker.send_due) else {
+            return;
+        };
+        speaker.send_due = at;
+        self.agenda.at(at, Event::Send(index));
+    }
+
     fn tell(&mut self, index: usize) {
         let now = self.now;
-        let told = self.speakers.get_mut(&index).filter(|speaker| !speaker.finished);
+        let told = self.speakers.get_mut(index).filter(|speaker| !speaker.finished);
         if let Some(playback) =
             told.and_then(|speaker| speaker.tell(now)).filter(|it| *it != Playback::NotStarted)
         {
@@ -256,32 +245,32 @@ impl<'a> World<'a> {
     /// The listener's own doings, and when they next want to be asked.
     fn listen(&mut self, index: usize) {
         let now = self.now;
-        let Some(speaker) = self.speakers.get_mut(&index) else { return };
+        let Some(speaker) = self.speakers.get_mut(index) else { return };
         if speaker.hearing.interrupts_at().is_some_and(|at| at <= now) {
             speaker.hearing.interrupted(now);
             let arrives = now + speaker.one_way();
-            self.at(arrives, Event::Cut(index));
+            self.agenda.at(arrives, Event::Cut(index));
             return;
         }
         let report = speaker.report(now);
         let wake = speaker.next_wake().map(|at| at.max(now + Span::from_micros(1)));
         speaker.wake = wake.unwrap_or(Tick::NEVER);
         if let Some((arrives, report)) = report {
-            self.at(arrives, Event::Report(index, Box::new(report)));
+            self.agenda.at(arrives, Event::Report(index, Box::new(report)));
         }
         if let Some(wake) = wake {
-            self.at(wake, Event::Wake(index));
+            self.agenda.at(wake, Event::Wake(index));
         }
     }
 
     fn maybe_done(&mut self, index: usize) {
-        if self.speakers.get(&index).is_some_and(Speaker::is_delivered) {
+        if self.speakers.get(index).is_some_and(Speaker::is_delivered) {
             self.end(index, Ending::Done);
         }
     }
 
     fn end(&mut self, index: usize, ending: Ending) {
-        let Some(speaker) = self.speakers.remove(&index) else { return };
+        let Some(speaker) = self.speakers.remove(index) else { return };
         let mut hearing = speaker.hearing;
         let frame = self.profile.frame_samples();
         if ending == Ending::Done {
@@ -311,17 +300,17 @@ impl<'a> World<'a> {
                 let index = index(chunk.context);
                 let frame = self.profile.frame_samples();
                 let end = chunk.position + u64::from(chunk.frames);
-                let Some(speaker) = self.speakers.get_mut(&index) else { return };
+                let Some(speaker) = self.speakers.get_mut(index) else { return };
                 let last = end >= u64::from(speaker.frames);
                 speaker.hearing.first_chunk(u64::from(chunk.frames) * frame, Some(chunk.frames));
                 speaker.chunk(chunk.position * frame, end * frame, last);
-                self.at(self.now, Event::Send(index));
+                self.send_at(index, self.now);
             }
             SchedOutput::Finished { context, reason, .. } => {
                 let index = index(context);
                 match reason {
                     FinishReason::Done | FinishReason::Capped => {
-                        if let Some(speaker) = self.speakers.get_mut(&index) {
+                        if let Some(speaker) = self.speakers.get_mut(index) {
                             speaker.finished = true;
                         }
                         self.maybe_done(index);
@@ -341,7 +330,7 @@ impl<'a> World<'a> {
     /// Microseconds of work of a launch, by the device's own tables.
     fn work(&self, decision: &Decision) -> f64 {
         let live = |bucket: u32| if self.profile.live_rows { decision.rows() as u32 } else { bucket };
-        let prompt = |context: ContextId| self.speakers.get(&index(context)).map_or(1, |it| it.prompt_tokens);
+        let prompt = |context: ContextId| self.speakers.get(index(context)).map_or(1, |it| it.prompt_tokens);
         let (stage, partition, rows, length) = match decision {
             Decision::Codec { lane, bucket, length, .. } => {
                 let whole = *lane == contract::Lane::Urgent && self.variant.urgent_lane;
@@ -383,7 +372,7 @@ impl<'a> World<'a> {
     fn frame(&mut self, context: ContextId, step: u32, eos_allowed: bool) -> FrameResult {
         // Never the same twice: nothing here repeats itself.
         let code_hash = u64::from(step) | 1 << 40;
-        let Some(speaker) = self.speakers.get_mut(&index(context)) else {
+        let Some(speaker) = self.speakers.get_mut(index(context)) else {
             return FrameResult { outcome: FrameOutcome::NoOp, code_hash };
         };
         let outcome = if speaker.done {

@@ -21,15 +21,15 @@ use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::tungstenite::protocol::Message;
 
 /// What is said: first by the probe, then by the workload.
-const TEXTS: [&str; 2] = ["Testing, one, two, three.", "Four words are enough."];
+pub(crate) const TEXTS: [&str; 2] = ["Testing, one, two, three.", "Four words are enough."];
 
 /// Samples at 24 kHz of so many milliseconds, as bytes: silent, or loud.
-fn pcm(millis: usize, loud: bool) -> Vec<u8> {
+pub(crate) fn pcm(millis: usize, loud: bool) -> Vec<u8> {
     (0..millis * 24).flat_map(|n| if loud && n % 2 == 0 { 8_000_i16 } else { 3 }.to_le_bytes()).collect()
 }
 
 /// Serves each connection with `serve`, and gives the address.
-async fn server<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> String
+pub(crate) async fn server<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> String
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -43,7 +43,7 @@ where
     address
 }
 
-async fn measure(target: &str, moods: &[&str]) -> Run {
+pub(crate) async fn measure(target: &str, moods: &[&str]) -> Run {
     let workload = Workload::parse("w", "{\"text\": \"Four words are enough.\"}").expect("valid");
     let settings = Settings {
         workload: Arc::new(workload),
@@ -59,7 +59,7 @@ async fn measure(target: &str, moods: &[&str]) -> Run {
 }
 
 /// Reads one HTTP request and gives its head and JSON body.
-async fn http_request(socket: &mut TcpStream) -> (String, Value) {
+pub(crate) async fn http_request(socket: &mut TcpStream) -> (String, Value) {
     let mut bytes = Vec::new();
     loop {
         let mut piece = [0; 4_096];
@@ -75,7 +75,7 @@ async fn http_request(socket: &mut TcpStream) -> (String, Value) {
     }
 }
 
-async fn http_chunk(socket: &mut TcpStream, bytes: &[u8]) {
+pub(crate) async fn http_chunk(socket: &mut TcpStream, bytes: &[u8]) {
     let head = format!("{:x}\r\n", bytes.len());
     for part in [head.as_bytes(), bytes, b"\r\n"] {
         socket.write_all(part).await.expect("sent");
@@ -175,9 +175,9 @@ async fn an_unreachable_target_is_one_clear_error() {
     }
 }
 
-type Socket = tokio_tungstenite::WebSocketStream<TcpStream>;
+pub(crate) type Socket = tokio_tungstenite::WebSocketStream<TcpStream>;
 
-async fn accept(socket: TcpStream, subprotocol: Option<&'static str>) -> Socket {
+pub(crate) async fn accept(socket: TcpStream, subprotocol: Option<&'static str>) -> Socket {
     #[expect(clippy::result_large_err, reason = "the library's own signature")]
     let answer = |request: &Request, mut response: Response| {
         assert_eq!(request.headers()["authorization"], "Bearer secret");
@@ -190,7 +190,7 @@ async fn accept(socket: TcpStream, subprotocol: Option<&'static str>) -> Socket 
     tokio_tungstenite::accept_hdr_async(socket, answer).await.expect("an upgrade")
 }
 
-async fn next_json(socket: &mut Socket) -> Option<Value> {
+pub(crate) async fn next_json(socket: &mut Socket) -> Option<Value> {
     match socket.next().await {
         Some(Ok(Message::Text(text))) => serde_json::from_str(&text).ok(),
         _ => None,
@@ -210,11 +210,13 @@ async fn nari(socket: TcpStream) {
     let (mut text, mut sequence) = (String::new(), 0);
     loop {
         let message = next_json(&mut socket).await.expect("a message");
+        // Counted from 0, the end of the text included.
+        assert_eq!(message["sequence"], sequence);
         if message["type"] == "input_text.end" {
             break;
         }
         sequence += 1;
-        assert_eq!((&message["type"], &message["sequence"]), (&json!("input_text.append"), &json!(sequence)));
+        assert_eq!(message["type"], "input_text.append");
         text += message["text"].as_str().expect("text");
     }
     assert!(TEXTS.contains(&text.as_str()), "{text}");

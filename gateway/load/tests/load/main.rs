@@ -6,4 +6,5 @@ mod ear;
 mod rates;
 mod report;
 mod simulate;
+mod transcripts;
 mod workloads;

@@ -1,0 +1,43 @@
+//! How many times faster than real time the simulator is: `cargo bench -p load`.
+//!
+//! One rate near each profile's capacity, one thread. What is simulated of a run is its lead-in, its window
+//! and the time until the last listener has heard all; only the first two are counted.
+
+#![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+
+use std::time::Instant;
+
+use contract::Span;
+use load::mood::Moods;
+use load::open_loop::lead_in;
+use load::rates::Offer;
+use load::sim::{ProfileFile, Scene, Variant, offer};
+use load::workload::Workload;
+
+const WINDOW: Span = Span::from_millis(12_000);
+/// Unless the command line names another number.
+const RUNS: usize = 5;
+
+fn main() {
+    let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/profiles/tiny-2-cores.json");
+    let runs = std::env::args().find_map(|word| word.parse().ok()).filter(|runs| *runs > 0).unwrap_or(RUNS);
+    println!("times faster than real time: median of {runs} runs of {WINDOW}");
+    for (name, workload, rate) in [("h100-published", "libritts", 48.0), (tiny, "seed-tts", 6.0)] {
+        let profile = ProfileFile::load(name).expect("a profile");
+        let workload = Workload::load(workload).expect("a workload");
+        let variant = Variant::plain(&profile.name);
+        let scene = Scene { profile: &profile, workload: &workload, moods: &Moods::default(), seeds: 0..1 };
+        let virtual_s = (lead_in(WINDOW) + WINDOW).as_micros() as f64 / 1e6;
+        let mut times: Vec<f64> = (0..runs)
+            .map(|_| {
+                let begun = Instant::now();
+                let offered = Offer { rate, window: WINDOW, reported: true };
+                let (made, _) = offer(&scene, &variant, offered).expect("a run");
+                assert!(made.offered > 0, "somebody came");
+                virtual_s / begun.elapsed().as_secs_f64()
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        println!("{:>16} at {rate}/s: {:.0}", profile.name, times[runs / 2]);
+    }
+}
