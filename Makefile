@@ -22,6 +22,7 @@ test: ## everything CI runs: lints, Rust tests, browser, Python clients, intelli
 
 rust-test: $(TOOLS)/cmake.ok $(TOOLS)/nvrtc.ok ## the Rust tests alone
 	LD_LIBRARY_PATH=$(NVRTC):$$LD_LIBRARY_PATH cargo test --workspace --locked
+	cargo test --locked -p codecs -p proto --features codecs/mp3 --lib --test mp3
 
 device-test: $(TOOLS)/cmake.ok ## on a machine with a GPU: every op against its reference, the goldens in f32
 	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p cpu --test dense --test attention --test convolution --test invariance

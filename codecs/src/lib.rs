@@ -9,6 +9,7 @@
 //! | [`opus`] | 20 ms packets with 48 kHz time stamps, exact pre-skip and end trim; a decoder for clients and tests |
 //! | [`stretch`] | faster and slower speech of the same pitch |
 //! | [`flac`] | FLAC streamed out |
+//! | [`mp3`] | MP3 streamed out, in builds with the feature `mp3` |
 //! | [`ogg`] | RFC 7845 Ogg Opus, streamed out; a bounded reader for uploads |
 //! | [`wav`] | headers of known and unknown length; a bounded reader for uploads |
 //! | [`upload`] | reference clips in WAV, FLAC, MP3, Ogg or WebM: bounded, and judged before they are used |
@@ -20,6 +21,7 @@
 pub mod flac;
 pub mod g711;
 pub mod loudness;
+pub mod mp3;
 pub mod ogg;
 pub mod opus;
 pub mod pcm;

@@ -14,6 +14,7 @@ use crate::drain::Drain;
 use crate::encode::EncodePool;
 use crate::error::ApiError;
 use crate::lexicons::Lexicons;
+use crate::quotas::{Ledger, Share};
 use crate::stream::Registry;
 use crate::usage::UsageLog;
 use crate::voices::Store;
@@ -26,6 +27,7 @@ pub struct App {
     /// Where clients' voices are kept, if they are.
     pub(crate) voices: Option<Arc<Store>>,
     pub(crate) lexicons: Lexicons,
+    pub(crate) quotas: Arc<Ledger>,
     pub(crate) usage: UsageLog,
     pub(crate) drain: Drain,
     pub(crate) encode: EncodePool,
@@ -56,12 +58,15 @@ impl App {
         let kept = &config.voices;
         let voices = kept.folder.as_deref().map(|folder| Store::open(folder, kept.per_tenant_max));
         let voices = voices.transpose().map_err(std::io::Error::other)?.map(Arc::new);
+        let quotas = Ledger::default();
+        quotas.set(config.quotas);
         Ok(Arc::new(Self {
             config,
             clock,
             auth: Auth::new(Policy::everybody()?),
             voices,
             lexicons: Lexicons::default(),
+            quotas: Arc::new(quotas),
             usage,
             drain: Drain::new(),
             encode,
@@ -79,6 +84,11 @@ impl App {
     pub(crate) fn set_engine(&self, outcome: Result<Arc<dyn EngineHandle>, String>) {
         // A second outcome cannot occur: one task opens the engine, once.
         drop(self.engine.set(outcome));
+    }
+
+    /// What `tenant` may ask for in a minute.
+    pub(crate) fn quotas_of(&self, tenant: &Arc<str>) -> Share {
+        Share { ledger: Arc::clone(&self.quotas), tenant: Arc::clone(tenant) }
     }
 
     pub(crate) fn paces(&self) -> MutexGuard<'_, Paces> {

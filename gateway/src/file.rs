@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use codecs::flac::FlacWriter;
+use codecs::mp3::Mp3Writer;
 use codecs::ogg::{OggOpusSettings, OggOpusWriter};
 use codecs::opus::OpusPacket;
 use codecs::pcm::RawEncoding;
@@ -35,6 +36,7 @@ enum Inner {
         head: Option<Vec<u8>>,
         writer: Box<FlacWriter>,
     },
+    Mp3(Box<Mp3Writer>),
     /// The last packet waits for the next one, because only the last may carry the end mark.
     Ogg {
         writer: OggOpusWriter,
@@ -54,12 +56,13 @@ impl FileWriter {
         pre_skip_48k: u32,
         serial: u32,
     ) -> Result<Self, CodecError> {
-        let inner = match format.encoding() {
-            None if format == SpeechFormat::Flac => {
+        let inner = match (format, format.encoding()) {
+            (SpeechFormat::Mp3 { kbps }, _) => Inner::Mp3(Box::new(Mp3Writer::new(file_hz, kbps)?)),
+            (SpeechFormat::Flac, _) => {
                 let (writer, head) = FlacWriter::new(file_hz, &comments())?;
                 Inner::Flac { head: Some(head), writer: Box::new(writer) }
             }
-            None => Inner::Ogg {
+            (_, None) => Inner::Ogg {
                 writer: OggOpusWriter::new(&OggOpusSettings {
                     comments: comments(),
                     input_rate_hz: file_hz,
@@ -69,7 +72,7 @@ impl FileWriter {
                 })?,
                 held: None,
             },
-            Some(encoding) => {
+            (_, Some(encoding)) => {
                 let header = matches!(format, SpeechFormat::Wav | SpeechFormat::WavF32)
                     .then(|| codecs::wav::streaming_header(file_hz, encoding, WAV_ORIGIN))
                     .transpose()?;
@@ -84,6 +87,14 @@ impl FileWriter {
         match &mut self.inner {
             Inner::Flac { head, writer } => {
                 let mut out = head.take().unwrap_or_default();
+                for packet in packets {
+                    self.timestamp_48k += u64::from(packet.duration_48k);
+                    writer.write(&packet.data, &mut out)?;
+                }
+                Ok(out.into())
+            }
+            Inner::Mp3(writer) => {
+                let mut out = Vec::new();
                 for packet in packets {
                     self.timestamp_48k += u64::from(packet.duration_48k);
                     writer.write(&packet.data, &mut out)?;
@@ -116,6 +127,11 @@ impl FileWriter {
         match &mut self.inner {
             Inner::Flac { head, writer } => {
                 let mut out = head.take().unwrap_or_default();
+                writer.finish(&mut out)?;
+                Ok(out.into())
+            }
+            Inner::Mp3(writer) => {
+                let mut out = Vec::new();
                 writer.finish(&mut out)?;
                 Ok(out.into())
             }

@@ -5,6 +5,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod engine;
+pub mod pull;
 
 mod admin;
 mod app;
@@ -22,6 +23,7 @@ mod metrics;
 mod native;
 mod output;
 mod proxies;
+mod quotas;
 mod realtime;
 mod reload;
 mod server;

@@ -154,6 +154,12 @@ pub(crate) fn engine(stats: &EngineStats) {
     counter!("voxlane_engine_encode_hits_total").absolute(stats.encode_hits);
     counter!("voxlane_engine_frames_total").absolute(stats.frames);
     counter!("voxlane_engine_chunks_late_total").absolute(stats.chunks_late);
+    for (what, counts) in [("lm", stats.cancelled_lm_freed), ("all", stats.cancelled_freed)] {
+        for (steps, count) in ["0", "1", "2", "more"].into_iter().zip(counts) {
+            counter!("voxlane_engine_cancelled_freed_total", "what" => what, "steps" => steps)
+                .absolute(count);
+        }
+    }
     for (reason, count) in &stats.wakes {
         counter!("voxlane_engine_wakes_total", "reason" => *reason).absolute(*count);
     }
@@ -196,6 +202,10 @@ fn describe() {
         ("voxlane_contexts_finished_total", "Contexts that ended, by reason"),
         ("voxlane_device_busy_microseconds_total", "Time a device's lane was busy"),
         ("voxlane_device_frames_total", "Frames one device decoded to sound"),
+        (
+            "voxlane_engine_cancelled_freed_total",
+            "Cancelled contexts that the lm, or all, had let go of after so many lm steps",
+        ),
         ("voxlane_engine_chunks_late_total", "Chunks made after their deadline"),
         ("voxlane_engine_encode_hits_total", "Voices answered from the cache"),
         ("voxlane_engine_encodes_total", "Encode stages run"),

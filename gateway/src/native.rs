@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use contract::{EngineHandle, Span};
-use runtime::{DeviceChoice, ModelSource, OpenOptions, Precision};
+use runtime::{DeviceChoice, FaultError, FaultScript, ModelSource, OpenOptions, Precision};
 
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::engine::Embedded;
+use crate::pull::{RepoName, default_folder};
 
 /// The embedded model's name on the wire.
 const EMBEDDED_NAME: &str = "tts-tiny";
@@ -57,7 +59,11 @@ pub(crate) fn options(
     let first = devices(config)?.into_iter().next();
     let (source, name) = match (&config.random_weights, &config.model, embedded) {
         (Some(shape), ..) => (random(shape)?, format!("tts-{shape}")),
-        (None, Some(folder), _) => (ModelSource::Dir(folder.clone()), name_of(folder)),
+        (None, Some(folder), _) => {
+            let folder = found(folder)?;
+            let name = name_of(&folder);
+            (ModelSource::Dir(folder), name)
+        }
         (None, None, Some(files)) => (ModelSource::Embedded(files), EMBEDDED_NAME.to_owned()),
         (None, None, None) => {
             return Err("this binary holds no model; name a checkpoint's folder with --model".to_owned());
@@ -66,13 +72,43 @@ pub(crate) fn options(
     Ok(OpenOptions {
         contexts_max: config.contexts_max,
         device: first.unwrap_or(DeviceChoice::Cpu { cores: None }),
-        first_audio_limit: (!config.first_audio_limit.is_zero()).then(|| {
-            Span::from_micros(i64::try_from(config.first_audio_limit.as_micros()).unwrap_or(i64::MAX))
-        }),
+        first_audio_limit: given(config.first_audio_limit),
+        stuck_after: given(config.stuck_after),
+        faults: faults(config)?,
         seed: config.seed,
         bench: config.bench,
         ..OpenOptions::new(source, name, clock.origin())
     })
+}
+
+/// A checkpoint's folder, or where `pull` has put the repository of this name.
+///
+/// # Errors
+/// A repository that has not been pulled.
+fn found(model: &Path) -> Result<PathBuf, String> {
+    let repo = model.to_str().and_then(|name| name.parse::<RepoName>().ok());
+    let Some(repo) = repo.filter(|_| !model.exists()) else { return Ok(model.to_owned()) };
+    let pulled = default_folder(&repo).filter(|folder| folder.exists());
+    let name = model.display();
+    pulled.ok_or_else(|| format!("there is no folder {name}; bring the repository with: voxlane pull {name}"))
+}
+
+/// A time that was given; zero leaves it to the device.
+fn given(time: Duration) -> Option<Span> {
+    let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    (micros > 0).then(|| Span::from_micros(micros))
+}
+
+/// The faults to rehearse.
+///
+/// # Errors
+/// A script that cannot be read, or one where nobody measures: a server that serves breaks nothing on purpose.
+pub(crate) fn faults(config: &EngineConfig) -> Result<FaultScript, String> {
+    let script: FaultScript = config.faults.parse().map_err(|error: FaultError| error.to_string())?;
+    if script.is_empty() || config.bench {
+        return Ok(script);
+    }
+    Err("faults are rehearsed with engine.bench (--bench) only".to_owned())
 }
 
 /// A published shape: its configs, the embedded model's tokenizer, weights from a seed.

@@ -40,6 +40,7 @@ impl Reloader {
         if let Some(voices) = &self.app.voices {
             voices.set_quota(config.voices.per_tenant_max);
         }
+        self.app.quotas.set(config.quotas);
         self.app.usage.reopen();
         crate::logs::set_filter(&config.log.filter);
         if let Some(section) = self.needs_restart(config) {
@@ -56,6 +57,7 @@ impl Reloader {
         taken.server.hosts.clone_from(&config.server.hosts);
         taken.server.trusted_proxies.clone_from(&config.server.trusted_proxies);
         taken.server.tls = config.server.tls.clone();
+        taken.quotas = config.quotas;
         taken.voices.lexicons.clone_from(&config.voices.lexicons);
         taken.voices.per_tenant_max = config.voices.per_tenant_max;
         taken.log.filter.clone_from(&config.log.filter);

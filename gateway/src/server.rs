@@ -29,6 +29,8 @@ pub enum ServeError {
     Listen(#[from] ListenError),
     #[error("the model cannot be opened: {0}")]
     Engine(String),
+    #[error("no device is left: {0}")]
+    Lost(String),
     #[error("cannot start: {0}")]
     Start(#[from] std::io::Error),
 }
@@ -94,7 +96,8 @@ impl Server {
     /// Serves until `stop` resolves, then drains. `ready` is called once, when the model speaks.
     ///
     /// # Errors
-    /// [`ServeError::Engine`] when the model cannot be opened or fails while warming up.
+    /// [`ServeError::Engine`] when the model cannot be opened or fails while warming up, [`ServeError::Lost`] once
+    /// no device is left (unless configured to stay).
     pub async fn run(
         self,
         ready: impl FnOnce() + Send,
@@ -130,10 +133,16 @@ impl Server {
         };
         opened.map_err(ServeError::Engine)?;
         ready();
-        stop.await;
+        let ended = tokio::select! {
+            () = stop => Ok(()),
+            reason = lost(&app), if app.config.server.exit_when_lost => Err(ServeError::Lost(reason)),
+        };
+        if let Err(error) = &ended {
+            tracing::error!(%error, "ending, to be started again");
+        }
         drain(&app).await;
         end.start(app.clock.now());
-        Ok(())
+        ended
     }
 }
 
@@ -172,9 +181,29 @@ async fn open(app: Arc<App>, embedded: Option<Embedded>) -> Result<(), String> {
     }
     loop {
         match app.health() {
-            Health::Ready => return Ok(()),
+            Health::Ready => break,
             Health::Failed(reason) => return Err(reason),
             Health::Starting(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+    if let Some(engine) = app.handle() {
+        tracing::info!(device = engine.info().device, "the engine speaks");
+    }
+    Ok(())
+}
+
+/// Resolves once no device is left, with what the first of them says. An engine that was only held up (the
+/// process was stopped and goes on) is well again a moment later.
+async fn lost(app: &App) -> String {
+    const LOOK: Duration = Duration::from_millis(250);
+    const LOOKS: u32 = 4;
+    let mut failed = 0;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        match app.health() {
+            Health::Failed(reason) if failed + 1 >= LOOKS => return reason,
+            Health::Failed(_) => failed += 1,
+            Health::Ready | Health::Starting(_) => failed = 0,
         }
     }
 }

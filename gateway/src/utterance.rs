@@ -13,6 +13,7 @@ use proto::at_wire_clock;
 use proto::catalog::Target;
 use proto::reader::Part;
 use proto::shape::Shape;
+use proto::wire::Speed;
 use tokio::sync::mpsc;
 
 use crate::app::App;
@@ -49,6 +50,8 @@ pub(crate) struct Utterance {
     started: Option<Tick>,
     taken: Span,
     sample_rate: u32,
+    /// Hertz at which the model's samples are heard: positions of the alignment follow from it.
+    heard_rate: u32,
     /// What was used so far.
     usage: Usage,
     /// Into whose account that goes, until it has.
@@ -125,6 +128,7 @@ impl Utterance {
             started: None,
             taken: Span::ZERO,
             sample_rate: target.sample_rate,
+            heard_rate: target.sample_rate,
             usage: Usage { characters: text.chars().count() as u64, ..Usage::default() },
             account: None,
             whole: None,
@@ -155,9 +159,10 @@ impl Utterance {
         self.whole.as_ref().is_some_and(|whole| whole.overflowed)
     }
 
-    /// From now on [`Utterance::times`] knows when characters sound. To be called before the first step.
-    pub(crate) fn keep_times(&mut self, pace: Pace) {
-        let mut alignment = Alignment::with_times().knowing(pace);
+    /// From now on [`Utterance::times`] knows when characters sound, heard at `speed`. To be called before the first step.
+    pub(crate) fn keep_times(&mut self, pace: Pace, speed: Speed) {
+        self.heard_rate = speed.heard_rate(self.sample_rate);
+        let mut alignment = Alignment::with_times().knowing(pace).at_speed(speed);
         for part in &self.parts {
             alignment.handle_part(part);
         }
@@ -214,7 +219,8 @@ impl Utterance {
         self.taken += span;
         let started = *self.started.get_or_insert(now);
         // Whoever takes faster than real time is served faster, but never as urgent.
-        let zero = (now + -(self.taken + -TAKER_LEAD)).min(started + TAKER_LEAD) + self.shape.ahead();
+        let zero = (now + -(self.taken + -TAKER_LEAD)).min(started + TAKER_LEAD)
+            + self.shape.ahead(self.sample_rate);
         self.engine.playback(self.context, Playback::Playing { zero });
     }
 
@@ -222,7 +228,7 @@ impl Utterance {
     pub(crate) fn pause(&self) {
         self.engine.playback(
             self.context,
-            Playback::Paused { played: (self.taken - self.shape.ahead()).max(Span::ZERO) },
+            Playback::Paused { played: (self.taken - self.shape.ahead(self.sample_rate)).max(Span::ZERO) },
         );
     }
 
@@ -297,7 +303,7 @@ impl Utterance {
                 let first = self.shape.given();
                 let samples = self.shape.handle_samples(chunk.segment, chunk.samples);
                 if let Some(alignment) = &mut self.alignment {
-                    alignment.handle_chunk(chunk.segment, first, &samples, self.sample_rate);
+                    alignment.handle_chunk(chunk.segment, first, &samples, self.heard_rate);
                 }
                 self.wait(&samples);
             }
@@ -309,8 +315,7 @@ impl Utterance {
             }
             Output::SegmentFinished { segment, end_sample, .. } => {
                 if let Some(alignment) = &mut self.alignment {
-                    alignment
-                        .handle_segment_end(segment, at_wire_clock(self.shape.given(), self.sample_rate));
+                    alignment.handle_segment_end(segment, at_wire_clock(self.shape.given(), self.heard_rate));
                 }
                 tracing::debug!(segment, end_sample, "segment spoken");
                 let pause = self.shape.handle_segment_end(segment);

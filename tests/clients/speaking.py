@@ -1,6 +1,7 @@
 """A server with a key and a seed of its own, and what its speech endpoint says: the measure for clients that speak otherwise."""
 
 import contextlib
+import functools
 import json
 import tempfile
 import time
@@ -19,13 +20,13 @@ RATE = 24_000
 
 
 @contextlib.contextmanager
-def guarded(*extra: str):
-    """Yields what `running` does, of a server that wants KEY and gives SEED to whoever names no seed."""
+def guarded(*extra: str, more: str = ""):
+    """Yields what `running` does, of a server that wants KEY and gives SEED to whoever names no seed. `more` is configuration."""
     with tempfile.TemporaryDirectory() as folder:
         keys, config = Path(folder, "keys.toml"), Path(folder, "voxlane.toml")
         keys.write_text(f'[[key]]\nname = "clients"\nkey = "{KEY}"\ntenant = "acme"\nscopes = ["speak"]\n')
         engine = f'seed = "{SEED}"\nfirst_audio_limit_ms = 20000'  # a busy machine refuses nobody
-        config.write_text(f'[auth]\napi_keys_file = "{keys}"\n[engine]\n{engine}\n')
+        config.write_text(f'[auth]\napi_keys_file = "{keys}"\n[engine]\n{engine}\n{more}\n')
         with running("--config", str(config), *extra) as urls:
             yield urls
 
@@ -52,14 +53,22 @@ def metric(server, name: str, label: str = "") -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + " ", name + "{")) and label in line)
 
 
-def freed_within(server, seconds: float) -> bool:
-    """Whether the engine soon holds no context."""
-    deadline = time.monotonic() + seconds
-    while metric(server, "voxlane_engine_contexts_open") > 0:
+def cancelled(server) -> tuple[float, float]:
+    """Contexts that were cancelled, and that the lm let go of within two of its steps; and later."""
+    steps = functools.partial(metric, server, "voxlane_engine_cancelled_freed_total")
+    late = steps('what="lm",steps="more"')
+    return steps('what="lm"') - late, late
+
+
+def freed_in_two_steps(server, before: tuple[float, float], count: int = 1) -> bool:
+    """Whether the engine, which had cancelled `before`, lets go of `count` contexts more within two lm steps each. The
+    seconds are the client's: some say late that they want to hear no more."""
+    deadline = time.monotonic() + 10
+    while cancelled(server)[0] < before[0] + count or metric(server, "voxlane_engine_contexts_open") > 0:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
-    return True
+    return cancelled(server)[1] == before[1]
 
 
 def check_words(words: list[tuple[str, float]], text: str, seconds: float) -> None:

@@ -14,14 +14,7 @@ from agents.realtime.openai_realtime import get_server_event_type_adapter
 from openai import AsyncOpenAI, OpenAI
 
 import speaking
-from server import running
-from speaking import KEY, LONG, SEED, TEXT, freed_within, guarded, snr_db
-
-
-@pytest.fixture(scope="module")
-def server():
-    with guarded() as urls:
-        yield urls
+from speaking import KEY, LONG, SEED, TEXT, cancelled, freed_in_two_steps, guarded, snr_db
 
 
 def client(server, key=KEY, **options):
@@ -81,6 +74,8 @@ def test_g711_is_the_same_sentence_at_8_khz(server):
 
 
 def test_an_interruption_stops_the_engine_and_leaves_what_was_heard(server):
+    before = cancelled(server)
+
     async def go():
         async with client(server).realtime.connect(model="tts-tiny") as connection:
             await say(connection, LONG)
@@ -107,7 +102,7 @@ def test_an_interruption_stops_the_engine_and_leaves_what_was_heard(server):
     assert LONG.startswith(heard) and len(heard) < 40, heard
     assert last[-1].response.status == "completed" and len(sound(last)) > 10_000
     assert "response_cancel_not_active" in [event.error.code for event in last if event.type == "error"]
-    assert freed_within(server, 5), "the engine keeps a context that nobody hears"
+    assert freed_in_two_steps(server, before), "the engine keeps a context that nobody hears"
 
 
 def test_out_of_band_responses_run_beside_the_conversation_and_leave_no_item(server):
@@ -157,22 +152,65 @@ def test_a_client_secret_opens_a_session_with_its_settings(server):
     assert snr_db(speech(server, "marcus", seed=3), sound(asyncio.run(go()))) >= 40
 
 
-def test_an_overload_is_a_failed_response_and_the_sdk_may_come_again():
-    async def go(urls):
-        connections = []
-        async with client(urls, "none").realtime.connect(model="tts-tiny") as connection:
-            await say(connection, LONG)
-            async for event in connection:
-                if event.type == "response.output_audio.delta":
-                    break
-            async with client(urls, "none").realtime.connect(model="tts-tiny") as second:
-                await say(second, TEXT)
-                return (await turn(second))[-1].response
+def test_an_overload_is_a_failed_response_and_the_sdk_goes_on(scripted):
+    async def go():
+        async with client(scripted).realtime.connect(model="tts-scripted") as connection:
+            responses = []
+            for voice in ("overloaded", "instant"):
+                await connection.session.update(session={"type": "realtime", "audio": {"output": {"voice": voice}}})
+                await say(connection, TEXT)
+                responses.append((await turn(connection))[-1].response)
+            return responses
 
-    with running("--max-contexts", "1") as urls:
-        response = asyncio.run(go(urls))
-        assert response.status == "failed"
-        assert response.status_details.error.code == "overloaded", response.status_details
+    refused, spoken = asyncio.run(go())
+    assert (refused.status, refused.status_details.error.code) == ("failed", "overloaded")
+    assert spoken.status == "completed"
+
+
+def test_quotas_are_told_with_each_response_and_end_one_when_they_are_used_up(used_up):
+    async def go():
+        async with client(used_up).realtime.connect(model="tts-scripted") as connection:
+            await connection.session.update(session={"type": "realtime", "audio": {"output": {"voice": "instant"}}})
+            await say(connection, TEXT)
+            return await turn(connection)
+
+    response = asyncio.run(go())[-1].response
+    assert (response.status, response.status_details.error.code) == ("failed", "rate_limit_exceeded")
+    with pytest.raises(openai.RateLimitError) as caught:
+        speech_sdk(used_up).audio.speech.create(model="tts-1", voice="instant", input=TEXT)
+    assert caught.value.code == "rate_limit_exceeded" and int(caught.value.response.headers["retry-after"]) > 0
+
+
+def test_quotas_that_are_left_are_told_by_their_names():
+    with guarded("--engine", "scripted", more="[quotas]\nrequests_per_minute = 5\ncharacters_per_minute = 1000") as urls:
+
+        async def go():
+            async with client(urls).realtime.connect(model="tts-scripted") as connection:
+                await say(connection, TEXT)
+                return await turn(connection)
+
+        events = asyncio.run(go())
+    told = [event for event in events if event.type == "rate_limits.updated"]
+    assert [(limit.name, limit.limit, limit.remaining) for limit in told[0].rate_limits] == [("requests", 5, 4), ("tokens", 1000, 1000)]
+    assert [event.type for event in events].index("rate_limits.updated") == [event.type for event in events].index("response.created") + 1
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.5])
+def test_a_speed_changes_the_length_and_not_the_words(server, speed):
+    async def go():
+        async with client(server).realtime.connect(model="tts-tiny") as connection:
+            audio = {"output": {"voice": "june", "speed": speed}}
+            await connection.session.update(session={"type": "realtime", "audio": audio, "voxlane": {"seed": SEED}})
+            await say(connection, TEXT)
+            return await turn(connection)
+
+    events = asyncio.run(go())
+    assert sound(events) == speech(server, speed=speed), "bit for bit what the speech endpoint gives"
+    assert events[-1].response.output[0].content[0].transcript == TEXT
+
+
+def speech_sdk(server, key=KEY):
+    return OpenAI(api_key=key, base_url=server[0] + "/v1", max_retries=0)
 
 
 def decoded(data: bytes) -> np.ndarray:
@@ -184,7 +222,7 @@ def decoded(data: bytes) -> np.ndarray:
 
 
 def test_the_speech_endpoint_speaks_every_format_of_the_sdk(server):
-    sdk = OpenAI(api_key=KEY, base_url=server[0] + "/v1", max_retries=0)
+    sdk = speech_sdk(server)
     plain = np.frombuffer(speech(server), "<i2")
     for name in ["wav", "pcm", "flac", "opus", "mp3"]:
         with sdk.audio.speech.with_streaming_response.create(
@@ -204,7 +242,7 @@ def test_the_speech_endpoint_speaks_every_format_of_the_sdk(server):
 
 
 def test_the_speech_endpoint_streams_events_and_refuses_by_name(server):
-    sdk = OpenAI(api_key=KEY, base_url=server[0] + "/v1", max_retries=0)
+    sdk = speech_sdk(server)
     pcm, done = b"", None
     with sdk.audio.speech.with_streaming_response.create(
         model="gpt-4o-mini-tts", voice="alloy", input=TEXT, response_format="pcm", stream_format="sse", extra_body={"seed": SEED}
@@ -222,13 +260,23 @@ def test_the_speech_endpoint_streams_events_and_refuses_by_name(server):
         sdk.audio.speech.create(model="tts-1", voice="june", input=TEXT, response_format="aac")
     assert (caught.value.code, caught.value.param) == ("unsupported", "response_format") and caught.value.request_id
     with pytest.raises(openai.AuthenticationError):
-        OpenAI(api_key="wrong", base_url=server[0] + "/v1").audio.speech.create(model="tts-1", voice="june", input=TEXT)
+        speech_sdk(server, "wrong").audio.speech.create(model="tts-1", voice="june", input=TEXT)
 
 
-def agents_session(server, key=KEY, **audio):
+def test_the_speech_endpoint_stops_when_the_sdk_lets_go_and_tells_an_overload(server, scripted):
+    before = cancelled(server)
+    with speech_sdk(server).audio.speech.with_streaming_response.create(model="tts-1", voice="june", input=LONG) as answer:
+        next(answer.iter_bytes(4096))
+    assert freed_in_two_steps(server, before)
+    with pytest.raises(openai.InternalServerError) as caught:
+        speech_sdk(scripted).audio.speech.create(model="tts-1", voice="overloaded", input=TEXT)
+    assert (caught.value.status_code, caught.value.code) == (503, "overloaded")
+
+
+def agents_session(server, key=KEY, voice="june", model="tts-tiny"):
     """A session of the agents SDK, which validates every event and is told only our URL."""
-    url = server[0].replace("http", "ws") + "/v1/realtime?model=tts-tiny"
-    settings = {"model_name": "tts-tiny", "audio": {"output": {"voice": "june"}, **audio}}
+    url = server[0].replace("http", "ws") + "/v1/realtime?model=" + model
+    settings = {"model_name": model, "audio": {"output": {"voice": voice}}}
     runner = RealtimeRunner(RealtimeAgent(name="speaker", instructions="Speak."))
     return runner.run(model_config={"url": url, "api_key": key, "initial_model_settings": settings})
 
@@ -266,6 +314,8 @@ def test_the_agents_sdk_hears_the_same_sentence_and_keeps_the_history(server):
 
 
 def test_the_agents_sdk_interrupts(server):
+    before = cancelled(server)
+
     async def go():
         async with await agents_session(server) as session:
             await session.send_message(LONG)
@@ -273,7 +323,7 @@ def test_the_agents_sdk_interrupts(server):
             await asyncio.sleep(0.7)
             await session.interrupt()
             _, events = await listen(session, lambda event: event.type == "audio_interrupted")
-            freed = await asyncio.to_thread(freed_within, server, 5)
+            freed = await asyncio.to_thread(freed_in_two_steps, server, before)
             await session.send_message("Good night.")
             pcm = b""
             # The end of what was interrupted may come first.
@@ -283,3 +333,22 @@ def test_the_agents_sdk_interrupts(server):
 
     freed, pcm = asyncio.run(go())
     assert freed and len(pcm) > 10_000
+
+
+def test_the_agents_sdk_is_told_of_a_bad_key_an_unknown_voice_and_an_overload(server, scripted):
+    async def told(server, **options):
+        """The error, or how the response failed."""
+        async with await agents_session(server, **options) as session:
+            await session.send_message(TEXT)
+            async with asyncio.timeout(30):
+                async for event in session:
+                    if event.type == "error":
+                        return event.error.code
+                    raw = getattr(event.data, "data", None) if event.type == "raw_model_event" else None
+                    if isinstance(raw, dict) and raw.get("type") == "response.done":
+                        return raw["response"]["status_details"]["error"]["code"]
+
+    with pytest.raises(Exception, match="401"):
+        asyncio.run(told(server, key="wrong"))
+    assert asyncio.run(told(server, voice="nobody")) == "unknown_voice"
+    assert asyncio.run(told(scripted, voice="overloaded", model="tts-scripted")) == "overloaded"

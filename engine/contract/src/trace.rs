@@ -51,6 +51,11 @@ pub struct EngineStats {
     pub encode_hits: u64,
     pub frames: u64,
     pub chunks_late: u64,
+    /// Cancelled contexts by how many lm steps ended before the lm had let go of them (their pages were free): none,
+    /// one, two, more.
+    pub cancelled_lm_freed: [u64; 4],
+    /// The same, before all they had held was free: a codec may have been decoding a chunk of theirs.
+    pub cancelled_freed: [u64; 4],
     /// Times the engine woke because something fell due, by what it was (scheduler's words).
     pub wakes: Vec<(&'static str, u64)>,
 }
@@ -94,6 +99,14 @@ impl EngineStats {
         self.encode_hits += other.encode_hits;
         self.frames += other.frames;
         self.chunks_late += other.chunks_late;
+        for (sums, counts) in [
+            (&mut self.cancelled_lm_freed, other.cancelled_lm_freed),
+            (&mut self.cancelled_freed, other.cancelled_freed),
+        ] {
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                *sum += count;
+            }
+        }
         for (reason, count) in &other.wakes {
             match self.wakes.iter_mut().find(|(known, _)| known == reason) {
                 Some((_, sum)) => *sum += count,

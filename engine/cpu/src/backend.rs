@@ -14,6 +14,7 @@ use crate::kernel;
 use crate::lane::{Clock, Common, Gate, LaneThreads, Notify, Queued};
 use crate::memory::{Memory, Pages, State, Weight};
 use crate::pack::Packed;
+use crate::room;
 use crate::topology::Topology;
 
 /// Niceness of the lanes' threads.
@@ -42,6 +43,8 @@ pub struct CpuBackend {
     topology: Topology,
     rows: usize,
     memory: Memory,
+    /// Bytes the machine had to spare at start; `None` where it does not say.
+    room: Option<u64>,
     /// `memory` as the last executable saw it; `None` once it has changed.
     snapshot: Option<Arc<Memory>>,
     executables: Vec<Option<Arc<Executable>>>,
@@ -85,6 +88,7 @@ impl CpuBackend {
             topology,
             rows: options.slots + 1,
             memory: Memory::default(),
+            room: room::spare(),
             snapshot: None,
             executables: Vec::new(),
             in_flight: Vec::new(),
@@ -105,6 +109,19 @@ impl CpuBackend {
         for completed in completed.drain(..) {
             self.in_flight.retain(|(launch, ..)| *launch != completed.launch);
             self.done.push_back(completed);
+        }
+    }
+
+    /// Memory is promised freely and killed for later, so what is asked is compared with what there was.
+    fn check_room(&self, what: &str, asked: u64) -> Result<(), DeviceError> {
+        let held = self.memory.bytes().0 as u64;
+        match self.room {
+            Some(room) if held.saturating_add(asked) > room => Err(DeviceError::OutOfMemory {
+                what: format!("{what} ({} of {room} spare bytes are free)", room.saturating_sub(held)),
+                asked,
+                remedy: "lower engine.contexts_max",
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -170,6 +187,7 @@ impl Backend for CpuBackend {
 
     fn state(&mut self, spec: StateSpec) -> Result<StateId, DeviceError> {
         let id = self.memory.catalog.add_state(spec.clone())?;
+        self.check_room(&spec.name, 4 * self.rows as u64 * spec.width as u64)?;
         self.memory.states.push(Arc::new(State::new(spec, self.rows)));
         self.snapshot = None;
         Ok(id)
@@ -177,6 +195,9 @@ impl Backend for CpuBackend {
 
     fn paged(&mut self, spec: PagedSpec) -> Result<PagedId, DeviceError> {
         let id = self.memory.catalog.add_paged(spec.clone())?;
+        let position = 8 * spec.layers as u64 * spec.kv_heads as u64 * spec.head_dim as u64;
+        let bytes = position * spec.page_len as u64 * spec.pages as u64;
+        self.check_room(&format!("key/value pages of {}", spec.name), bytes)?;
         self.memory.pages.push(Arc::new(Pages::new(spec)));
         self.snapshot = None;
         Ok(id)

@@ -18,6 +18,7 @@ mod lane;
 mod memory;
 mod pack;
 mod plan;
+mod room;
 mod run;
 mod team;
 mod thread;

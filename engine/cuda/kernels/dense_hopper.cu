@@ -108,13 +108,16 @@ __device__ __forceinline__ float row_scale(const Product& p, int row) {
     return rsqrtf(sum / p.cin + p.eps);
 }
 
-template <int WG, int BN, bool SWAP, int STAGES>
+// AHEAD steps of k are on their way. With one buffer more, a step must have been multiplied before its buffer is filled
+// again; with two more, the matrix instructions of wide tiles have no gap.
+template <int WG, int BN, bool SWAP, int AHEAD, int STAGES>
 __device__ __forceinline__ void product_hopper(const Product& p) {
     constexpr int THREADS = WG * 128, BM = WG * 64;
     constexpr int ROWS = SWAP ? BN : BM, COLS = SWAP ? BM : BN;
     constexpr int STEP = THREADS / 8, AR = (ROWS + STEP - 1) / STEP, WR = (COLS + STEP - 1) / STEP;
     constexpr u32 STAGE_BYTES = (ROWS + COLS) * 128;
-    constexpr int AHEAD = STAGES - 2, STRIDE = COLS + (SWAP ? 4 : 8);
+    constexpr int STRIDE = COLS + (SWAP ? 4 : 8);
+    static_assert(STAGES == AHEAD + 1 || STAGES == AHEAD + 2, "a buffer for each step on its way, and one or two more");
     extern __shared__ u8 shared[];
     __shared__ float scales[ROWS];
     u32 base = ((u32)__cvta_generic_to_shared(shared) + 1023) & ~1023u;
@@ -197,23 +200,29 @@ __device__ __forceinline__ void product_hopper(const Product& p) {
     float acc[BN / 8][4];
     int group = threadIdx.x / 128;
     u32 rows_at = SWAP ? ROWS * 128 + group * 64 * 128 : group * 64 * 128, cols_at = SWAP ? 0 : ROWS * 128;
-    // Three buffers apart: one is being multiplied, the one before it may still be, the next ones are on their way.
+    auto fetch_more = [&](int step) {
+        if (step + AHEAD < last) {
+            fetch_a(step + AHEAD);
+            fetch_w(step + AHEAD);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
     for (int step = first; step < last; step++) {
         asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
         publish_to_matrices();
+        if constexpr (STAGES == AHEAD + 1) warpgroup_wait<0>();
         __syncthreads();
+        if constexpr (STAGES == AHEAD + 1) fetch_more(step);
         u32 stage = base + (step - first) % STAGES * STAGE_BYTES;
         u64 a = factor_at(stage + rows_at), b = factor_at(stage + cols_at);
         warpgroup_arrive();
 #pragma unroll
         for (int k = 0; k < 4; k++) warpgroup_mma(acc, a + 2 * k, b + 2 * k, step > first || k > 0);
         warpgroup_commit();
-        if (step + AHEAD < last) {
-            fetch_a(step + AHEAD);
-            fetch_w(step + AHEAD);
+        if constexpr (STAGES == AHEAD + 2) {
+            fetch_more(step);
+            warpgroup_wait<1>();
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");
-        warpgroup_wait<1>();
     }
     warpgroup_wait<0>();
     asm volatile("cp.async.wait_group 0;" ::: "memory");
@@ -244,20 +253,22 @@ __device__ __forceinline__ void product_hopper(const Product& p) {
     if (p.splits > 1) cluster_meet();
 }
 
-#define HOPPER_ENTRY(name, WG, BN, SWAP, STAGES)                                           \
+#define HOPPER_ENTRY(name, WG, BN, SWAP, AHEAD, STAGES)                                    \
     extern "C" __global__ void __launch_bounds__(WG * 128)                                 \
         product_hopper_##name(const __grid_constant__ Product p) {                         \
-        product_hopper<WG, BN, SWAP, STAGES>(p);                                           \
+        product_hopper<WG, BN, SWAP, AHEAD, STAGES>(p);                                    \
     }
 
 // Rows by columns of a tile.
-HOPPER_ENTRY(8x64, 1, 8, true, 8)
-HOPPER_ENTRY(16x64, 1, 16, true, 8)
-HOPPER_ENTRY(32x64, 1, 32, true, 8)
-HOPPER_ENTRY(64x64, 1, 64, false, 6)
-HOPPER_ENTRY(128x32, 2, 32, false, 5)
-HOPPER_ENTRY(128x64, 2, 64, false, 4)
-HOPPER_ENTRY(128x96, 2, 96, false, 3)
-HOPPER_ENTRY(128x256, 2, 256, false, 4)
-HOPPER_ENTRY(256x128, 4, 128, false, 4)
+HOPPER_ENTRY(8x64, 1, 8, true, 6, 8)
+HOPPER_ENTRY(16x64, 1, 16, true, 6, 8)
+HOPPER_ENTRY(32x64, 1, 32, true, 6, 8)
+HOPPER_ENTRY(64x64, 1, 64, false, 5, 6)
+HOPPER_ENTRY(128x32, 2, 32, false, 4, 5)
+HOPPER_ENTRY(128x64, 2, 64, false, 3, 4)
+HOPPER_ENTRY(128x96, 2, 96, false, 2, 3)
+HOPPER_ENTRY(128x256, 2, 256, false, 2, 4)
+HOPPER_ENTRY(192x64, 3, 64, false, 2, 3)
+HOPPER_ENTRY(192x128, 3, 128, false, 3, 5)
+HOPPER_ENTRY(256x128, 4, 128, false, 2, 4)
 #endif

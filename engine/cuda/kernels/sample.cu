@@ -50,13 +50,93 @@ __device__ __forceinline__ float unorder(u32 key) {
 }
 
 constexpr int THREADS = 256;
+// Scores a thread keeps in registers while the k-th greatest is sought; the rest of a larger vocabulary stays shared.
+constexpr int OWN = 16;
+
+// The k-th greatest score of a block's keys, or any score between it and the next lower one: halves what lies between
+// `low`, which at least k reach, and `high`, which fewer than k exceed.
+__device__ __forceinline__ u32 kth_greatest(const u64* keys, int count, int k, u32 low, u32 high) {
+    __shared__ u32 counts[2][THREADS / 32];
+    u32 own[OWN];
+#pragma unroll
+    for (int j = 0; j < OWN; j++) {
+        int i = threadIdx.x + j * THREADS;
+        own[j] = i < count ? (u32)(keys[i] >> 32) : 0;
+    }
+    for (int round = 0; low < high; round ^= 1) {
+        u32 middle = low + (high - low) / 2 + 1, reach = 0;
+#pragma unroll
+        for (int j = 0; j < OWN; j++) reach += own[j] >= middle;
+        for (int i = threadIdx.x + OWN * THREADS; i < count; i += THREADS) reach += (u32)(keys[i] >> 32) >= middle;
+        reach = __reduce_add_sync(0xffffffffu, reach);
+        if (threadIdx.x % 32 == 0) counts[round][threadIdx.x / 32] = reach;
+        __syncthreads();
+        u32 all = 0;
+#pragma unroll
+        for (int w = 0; w < THREADS / 32; w++) all += counts[round][w];
+        if (all >= (u32)k) low = middle;
+        else high = middle - 1;
+        if (all == (u32)k) break;
+    }
+    return low;
+}
+
+// Keys that all differ, the greatest first; `list` has room for the next power of two.
+__device__ __forceinline__ void sort_descending(u64* list, int n) {
+    if (n <= THREADS) {
+        // A key's place is how many are greater.
+        u64 key = 0;
+        int place = 0;
+        if ((int)threadIdx.x < n) {
+            key = list[threadIdx.x];
+            for (int i = 0; i < n; i++) place += list[i] > key;
+        }
+        __syncthreads();
+        if ((int)threadIdx.x < n) list[place] = key;
+        __syncthreads();
+        return;
+    }
+    int padded = 1;
+    while (padded < n) padded *= 2;
+    for (int i = n + threadIdx.x; i < padded; i += THREADS) list[i] = 0;
+    __syncthreads();
+    for (int size = 2; size <= padded; size *= 2) {
+        for (int stride = size / 2; stride > 0; stride /= 2) {
+            for (int i = threadIdx.x; i < padded / 2; i += THREADS) {
+                int low = 2 * i - (i & (stride - 1)), high = low + stride;
+                bool descending = (low & size) == 0;
+                u64 a = list[low], b = list[high];
+                if ((a < b) == descending) {
+                    list[low] = b;
+                    list[high] = a;
+                }
+            }
+            __syncthreads();
+        }
+    }
+}
+
+// One after the other, as the reference adds; only the loads run ahead.
+__device__ __forceinline__ double sum_of(const double* values, int n) {
+    double sum = 0.0;
+    int i = 0;
+    for (; i + 8 <= n; i += 8) {
+        double x[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) x[j] = values[i + j];
+#pragma unroll
+        for (int j = 0; j < 8; j++) sum += x[j];
+    }
+    for (; i < n; i++) sum += values[i];
+    return sum;
+}
 
 // Shared: twice as many 64-bit words as the vocabulary rounded up to a power of two.
 extern "C" __global__ void __launch_bounds__(256) sample(const __grid_constant__ Sample p) {
     take_turn();
     extern __shared__ u64 keys[];
-    __shared__ u32 bins[256];
-    __shared__ u32 chosen, wanted, kept;
+    __shared__ u32 kept;
+    __shared__ double sum;
     __shared__ u64 bests[THREADS / 32];
     int row = blockIdx.x, V = p.vocabulary, room = 1;
     while (room < V) room *= 2;
@@ -97,107 +177,51 @@ extern "C" __global__ void __launch_bounds__(256) sample(const __grid_constant__
     int drawn = (int)~(u32)best;
 
     if (!greedy) {
-        // The k-th greatest score, eight bits at a time from the top.
-        u32 threshold = 0;
-        if (top_k > 0 && top_k < V) {
-            if (threadIdx.x == 0) wanted = top_k;
-            u32 prefix = 0;
-            for (int shift = 24; shift >= 0; shift -= 8) {
-                bins[threadIdx.x] = 0;
-                __syncthreads();
-                for (int i = threadIdx.x; i < V; i += THREADS) {
-                    u32 key = (u32)(keys[i] >> 32);
-                    if (shift == 24 || (key >> (shift + 8)) == prefix) atomicAdd(&bins[(key >> shift) & 255], 1);
-                }
-                __syncthreads();
-                if (threadIdx.x < 32) {
-                    // Lane l sums bins from the top: 255 - 8 l downwards.
-                    u32 mine = 0;
-                    for (int b = 0; b < 8; b++) mine += bins[255 - (threadIdx.x * 8 + b)];
-                    u32 before = mine;
-                    for (int d = 1; d < 32; d <<= 1) {
-                        u32 other = __shfl_up_sync(0xffffffffu, before, d);
-                        if ((int)threadIdx.x >= d) before += other;
-                    }
-                    before -= mine;
-                    u32 want = wanted;
-                    __syncwarp();
-                    if (before < want && want <= before + mine) {
-                        u32 left = want - before;
-                        for (int b = 0; b < 8; b++) {
-                            u32 count = bins[255 - (threadIdx.x * 8 + b)];
-                            if (left <= count) {
-                                chosen = 255 - (threadIdx.x * 8 + b);
-                                wanted = left;
-                                break;
-                            }
-                            left -= count;
-                        }
-                    }
-                }
-                __syncthreads();
-                prefix = prefix << 8 | chosen;
-            }
-            threshold = prefix;
-        }
-        u32 lowest = order(minus_infinity());
+        u32 lowest = order(minus_infinity()), threshold = lowest + 1;
+        if (top_k > 0 && top_k < V) threshold = max(threshold, kth_greatest(keys, V, top_k, lowest, (u32)(best >> 32)));
         if (threadIdx.x == 0) kept = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < V; i += THREADS) {
             u64 key = keys[i];
-            u32 score = (u32)(key >> 32);
-            if (score >= threshold && score > lowest) list[atomicAdd(&kept, 1u)] = key;
+            if ((u32)(key >> 32) >= threshold) list[atomicAdd(&kept, 1u)] = key;
         }
         __syncthreads();
-        int n = (int)kept, padded = 1;
-        while (padded < n) padded *= 2;
-        for (int i = n + threadIdx.x; i < padded; i += THREADS) list[i] = 0;
-        __syncthreads();
-        for (int size = 2; size <= padded; size *= 2) {
-            for (int stride = size / 2; stride > 0; stride /= 2) {
-                for (int i = threadIdx.x; i < padded / 2; i += THREADS) {
-                    int low = 2 * i - (i & (stride - 1)), high = low + stride;
-                    bool descending = (low & size) == 0;
-                    u64 a = list[low], b = list[high];
-                    if ((a < b) == descending) {
-                        list[low] = b;
-                        list[high] = a;
-                    }
-                }
-                __syncthreads();
-            }
-        }
+        int n = (int)kept;
+        sort_descending(list, n);
+        drawn = 0;
         if (n > 0) {
+            // Sums in the order of the reference, one after the other; all else by all threads.
             float top = unorder((u32)(list[0] >> 32));
             double* weights = (double*)keys;
             for (int i = threadIdx.x; i < n; i += THREADS) weights[i] = exp((double)(unorder((u32)(list[i] >> 32)) - top));
             __syncthreads();
-            if (threadIdx.x == 0) {
-                double sum = 0.0;
-                for (int i = 0; i < n; i++) sum += weights[i];
-                auto probability = [&](int i) { return (float)((double)(float)weights[i] / sum); };
-                int last = n;
-                double mass = 0.0;
-                if (top_p < 1.0f) {
-                    last = 0;
-                    while (last < n && (last == 0 || mass < (double)top_p)) mass += (double)probability(last++);
+            if (threadIdx.x == 0) sum = sum_of(weights, n);
+            __syncthreads();
+            for (int i = threadIdx.x; i < n; i += THREADS) weights[i] = (double)(float)((double)(float)weights[i] / sum);
+            __syncthreads();
+            if (top_p < 1.0f) {
+                if (threadIdx.x == 0) {
+                    double mass = 0.0;
+                    int last = 0;
+                    while (last < n && (last == 0 || mass < (double)top_p)) mass += weights[last++];
+                    sum = mass;
+                    kept = last;
                 }
+                __syncthreads();
+                n = (int)kept;
+                for (int i = threadIdx.x; i < n; i += THREADS) weights[i] = (double)(float)(weights[i] / sum);
+                __syncthreads();
+            }
+            if (threadIdx.x == 0) {
                 u32 word = philox((u32)step, p.draw, (u32)p.seeds[row * 2], (u32)p.seeds[row * 2 + 1]);
                 double target = (double)word / 4294967296.0, reached = 0.0;
-                int found = last - 1;
-                for (int i = 0; i < last; i++) {
-                    float x = probability(i);
-                    if (top_p < 1.0f) x = (float)((double)x / mass);
-                    reached += (double)x;
-                    if (target < reached) {
-                        found = i;
-                        break;
-                    }
+                int found = 0;
+                for (; found < n - 1; found++) {
+                    reached += weights[found];
+                    if (target < reached) break;
                 }
                 drawn = (int)~(u32)list[found];
             }
-        } else {
-            drawn = 0;
         }
     }
     if (threadIdx.x == 0) {

@@ -106,6 +106,12 @@ fn version() -> (i32, i32) {
     (major, minor)
 }
 
+/// NVRTC's version, for people.
+pub(crate) fn release() -> String {
+    let (major, minor) = version();
+    format!("{major}.{minor}")
+}
+
 fn bad(name: &str, what: String) -> DeviceError {
     DeviceError::BadProgram { program: format!("{name}.cu"), op: 0, what }
 }
@@ -117,7 +123,7 @@ fn bad(name: &str, what: String) -> DeviceError {
 pub fn compile(name: &str, text: &str, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     if !is_present() {
         return Err(DeviceError::BadSetting {
-            setting: "device",
+            setting: "engine.device",
             what: "libnvrtc was not found: install CUDA's run-time compiler (PyPI: nvidia-cuda-nvrtc) and put its \
                    folder into LD_LIBRARY_PATH"
                 .to_owned(),

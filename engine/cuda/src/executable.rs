@@ -16,6 +16,9 @@ const TOKENS_MIN: u32 = 64;
 pub(crate) struct Variant {
     pub(crate) shape: Shape,
     pub(crate) lowered: Lowered,
+    /// Words into the input block, per input: laid out for this shape's rows, so that a launch copies no more.
+    pub(crate) offsets: Vec<usize>,
+    pub(crate) input_words: usize,
     /// `None` until recorded, and again once the arena has moved.
     pub(crate) graph: Option<Graph>,
 }
@@ -25,8 +28,7 @@ pub(crate) struct Executable {
     pub(crate) key: ShapeKey,
     pub(crate) program: Program,
     pub(crate) variants: Vec<Variant>,
-    /// Words into the input block, per input, for the largest shape.
-    pub(crate) offsets: Vec<usize>,
+    /// Words of the largest shape's input block.
     pub(crate) input_words: usize,
     pub(crate) output_words: usize,
     /// Device address of the input block.
@@ -35,6 +37,20 @@ pub(crate) struct Executable {
     pub(crate) idle: Vec<(Pinned, Pinned)>,
     /// What rows past the live ones hold, per input.
     padding: Vec<i32>,
+}
+
+impl Variant {
+    /// Not recorded yet.
+    pub(crate) fn new(program: &Program, shape: Shape, lowered: Lowered) -> Self {
+        let mut input_words = 0;
+        let mut offsets = Vec::with_capacity(program.inputs.len());
+        for id in &program.inputs {
+            let value = program.value(*id);
+            offsets.push(input_words);
+            input_words += (row_count(value.rows, shape) * value.cols).next_multiple_of(INPUT_ALIGN);
+        }
+        Self { shape, lowered, offsets, input_words, graph: None }
+    }
 }
 
 /// Every shape an executable of `key` is recorded for, the smallest first.
@@ -60,25 +76,10 @@ impl Executable {
             let value = program.value(*id);
             row_count(value.rows, largest) * value.cols
         };
-        let mut offsets = Vec::new();
-        let mut input_words = 0;
-        for id in &program.inputs {
-            offsets.push(input_words);
-            input_words += words(id).next_multiple_of(INPUT_ALIGN);
-        }
+        let input_words = variants.iter().map(|variant| variant.input_words).max().unwrap_or(0);
         let output_words = program.outputs.iter().map(words).sum();
         let padding = program.inputs.iter().map(|id| padding(&program, *id, scratch_slot)).collect();
-        Self {
-            key,
-            program,
-            variants,
-            offsets,
-            input_words,
-            output_words,
-            inputs_at: 0,
-            idle: Vec::new(),
-            padding,
-        }
+        Self { key, program, variants, input_words, output_words, inputs_at: 0, idle: Vec::new(), padding }
     }
 
     /// Which variant serves a launch.
@@ -114,11 +115,11 @@ impl Executable {
 
     /// Lays the launch's inputs out for `variant`, rows past the live ones padded.
     pub(crate) fn fill(&self, variant: usize, launch: &Launch, into: &mut [u32]) {
-        let shape = self.variants[variant].shape;
+        let Variant { shape, offsets, .. } = &self.variants[variant];
         for (index, (id, tensor)) in self.program.inputs.iter().zip(&launch.inputs).enumerate() {
             let value = self.program.value(*id);
-            let room = row_count(value.rows, shape) * value.cols;
-            let target = &mut into[self.offsets[index]..self.offsets[index] + room];
+            let room = row_count(value.rows, *shape) * value.cols;
+            let target = &mut into[offsets[index]..offsets[index] + room];
             let live = match tensor {
                 HostTensor::F32(data) => {
                     target.iter_mut().zip(data).for_each(|(word, value)| *word = value.to_bits());
@@ -161,4 +162,67 @@ fn padding(program: &Program, id: ValueId, scratch_slot: i32) -> i32 {
         }
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{Lane, LaunchId, ModelId, Partition};
+    use device::ExecutableId;
+    use device::program::ProgramBuilder;
+
+    use super::*;
+
+    /// A program of two inputs, three and 200 words a row.
+    fn executable() -> Executable {
+        let mut builder = ProgramBuilder::new("inputs");
+        for (name, cols) in [("narrow", 3), ("wide", 200)] {
+            builder.input(name, Dtype::I32, Rows::PerRow(1), cols);
+        }
+        let program = builder.finish();
+        let key = ShapeKey {
+            model: ModelId(0),
+            stage: Stage::Decode,
+            bucket: 64,
+            length: 1,
+            partition: Partition::Lm,
+        };
+        let lowered =
+            || Lowered { steps: Vec::new(), values: Vec::new(), temps: Vec::new(), bytes: 0, counters: 0 };
+        let variants =
+            shapes(key, &program).into_iter().map(|shape| Variant::new(&program, shape, lowered()));
+        let variants = variants.collect();
+        Executable::new(key, program, variants, 64)
+    }
+
+    #[test]
+    fn a_launch_copies_its_own_buckets_inputs_and_not_the_largest_ones() {
+        let executable = executable();
+        let words: Vec<usize> = executable.variants.iter().map(|variant| variant.input_words).collect();
+        assert!(words.is_sorted() && words[0] == 64 + 256, "{words:?}");
+        assert_eq!(executable.input_words, 64 * 3 + 64 * 200);
+        assert_eq!(words.last(), Some(&executable.input_words));
+    }
+
+    #[test]
+    fn inputs_lie_where_the_variants_launches_read_them_with_padding_behind() {
+        let executable = executable();
+        for rows in [1, 3, 5, 64] {
+            let inputs = [3, 200].map(|cols| HostTensor::I32((0..rows * cols).map(|i| i + cols).collect()));
+            let (launch, id) = (LaunchId(1), ExecutableId(0));
+            let rows = rows as usize;
+            let launch =
+                Launch { launch, lane: Lane::Lm, executable: id, rows, tokens: 0, inputs: inputs.to_vec() };
+            let variant = executable.admit(&launch).expect("fits");
+            let Variant { shape, offsets, input_words, .. } = &executable.variants[variant];
+            let mut block = vec![u32::MAX; executable.input_words];
+            executable.fill(variant, &launch, &mut block);
+            for ((cols, offset), tensor) in [3, 200].into_iter().zip(offsets).zip(&launch.inputs) {
+                let HostTensor::I32(values) = tensor else { panic!("ids") };
+                let laid = &block[*offset..offset + shape.batch * cols];
+                assert!(laid.iter().zip(values).all(|(word, value)| word.cast_signed() == *value));
+                assert!(laid[rows * cols..].iter().all(|word| *word == 0), "{rows} rows");
+            }
+            assert!(block[*input_words..].iter().all(|word| *word == u32::MAX), "nothing beyond is touched");
+        }
+    }
 }

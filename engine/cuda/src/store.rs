@@ -10,8 +10,8 @@ use crate::launcher::launch_step;
 use crate::lower::{Arg, Derived, Field, Place, Step};
 
 /// Setting named when weights do not fit.
-const WEIGHTS_SETTING: &str = "model";
-const SLOTS_SETTING: &str = "max_contexts";
+const WEIGHTS_REMEDY: &str = "take a smaller engine.model, or engine.precision = \"bf16\"";
+const SLOTS_REMEDY: &str = "lower engine.contexts_max";
 
 pub(crate) struct Store {
     pub(crate) catalog: Catalog,
@@ -54,7 +54,7 @@ impl Store {
         data: &[f32],
     ) -> Result<WeightId, DeviceError> {
         let id = self.catalog.add_weight(name, form, shape, data.len())?;
-        let at = driver.take(4 * data.len(), name, WEIGHTS_SETTING)?;
+        let at = driver.take(4 * data.len(), name, WEIGHTS_REMEDY)?;
         driver.write(at, data)?;
         self.bytes += 4 * data.len();
         self.plain.push(Some(at));
@@ -64,7 +64,7 @@ impl Store {
     pub(crate) fn state(&mut self, driver: &mut Driver, spec: StateSpec) -> Result<StateId, DeviceError> {
         let bytes = 4 * self.rows * spec.width;
         let id = self.catalog.add_state(spec.clone())?;
-        self.states.push(driver.take(bytes, &spec.name, SLOTS_SETTING)?);
+        self.states.push(driver.take(bytes, &spec.name, SLOTS_REMEDY)?);
         self.bytes += bytes;
         Ok(id)
     }
@@ -79,7 +79,7 @@ impl Store {
         let page = 2 * spec.layers * spec.page_len * spec.kv_heads * spec.head_dim;
         let bytes = value_bytes * spec.pages * page;
         let id = self.catalog.add_paged(spec.clone())?;
-        self.pages.push(driver.take(bytes, &format!("key/value pages of {}", spec.name), SLOTS_SETTING)?);
+        self.pages.push(driver.take(bytes, &format!("key/value pages of {}", spec.name), SLOTS_REMEDY)?);
         self.bytes += bytes;
         Ok(id)
     }
@@ -161,7 +161,7 @@ impl Store {
     fn take(&mut self, shop: &mut Workshop<'_>, bytes: usize, id: WeightId) -> Result<u64, DeviceError> {
         let name = self.catalog.weight(id).map(|info| info.name.clone()).unwrap_or_default();
         self.bytes += bytes;
-        shop.driver.take(bytes, &name, WEIGHTS_SETTING)
+        shop.driver.take(bytes, &name, WEIGHTS_REMEDY)
     }
 
     fn make(&mut self, shop: &mut Workshop<'_>, derived: &Derived) -> Result<u64, DeviceError> {
@@ -222,7 +222,7 @@ impl Store {
                     }
                     list.push(self.weight_at(&one));
                 }
-                let at = shop.driver.take(8 * list.len(), "tables", WEIGHTS_SETTING)?;
+                let at = shop.driver.take(8 * list.len(), "tables", WEIGHTS_REMEDY)?;
                 shop.driver.synchronize()?;
                 shop.driver.write(at, &list)?;
                 Ok(at)
@@ -231,7 +231,7 @@ impl Store {
                 let theta = f32::from_bits(theta);
                 let list: Vec<f32> =
                     (0..dim / 2).map(|i| 1.0 / theta.powf((2 * i) as f32 / dim as f32)).collect();
-                let at = shop.driver.take(4 * list.len(), "frequencies", WEIGHTS_SETTING)?;
+                let at = shop.driver.take(4 * list.len(), "frequencies", WEIGHTS_REMEDY)?;
                 shop.driver.write(at, &list)?;
                 Ok(at)
             }

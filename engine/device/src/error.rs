@@ -14,8 +14,9 @@ pub enum DeviceError {
     MissingTensor { name: String, file: PathBuf },
     #[error("{setting}: {what}")]
     BadSetting { setting: &'static str, what: String },
-    #[error("{what} needs {asked} bytes; lower {setting}")]
-    OutOfMemory { what: String, asked: u64, setting: &'static str },
+    /// `what` says how much is free; `remedy` is a sentence about a setting.
+    #[error("{what} needs {asked} bytes; {remedy}")]
+    OutOfMemory { what: String, asked: u64, remedy: &'static str },
     #[error("program {program}, op {op}: {what}")]
     BadProgram { program: String, op: usize, what: String },
     #[error("launch input {input} has {given} values, but {expected} are needed")]

@@ -22,8 +22,6 @@ pub(crate) struct Speaking {
     pub(crate) usage: Usage,
     /// No text follows; the scheduler hears of it once it knows every segment, which waits for the voice.
     pub(crate) finishing: bool,
-    /// The client has been told the end; later outputs are dropped.
-    pub(crate) told: bool,
 }
 
 /// Under which key the features of a plan's clip are kept.

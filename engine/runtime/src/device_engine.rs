@@ -8,7 +8,6 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
 use contract::{ContextId, EngineError, EngineInfo, Limits, Playback, Span, Tick};
-use device::Backend;
 use models::{Model, PlacedModel, StageFacts, TextLogic, VoiceFeatures};
 use sched::{Command, EncodeKey, Sched};
 
@@ -18,8 +17,10 @@ use crate::encode::Encoding;
 use crate::executables::Executables;
 use crate::launching::Flights;
 use crate::message::{Message, Opening};
+use crate::processor::Processor;
 use crate::seat::Seat;
 use crate::shared::{Forgotten, Shared, lock};
+use crate::watch::Watch;
 use crate::{OpenError, OpenOptions, warm};
 
 /// The thread goes round at least this often, which is also its heartbeat.
@@ -41,8 +42,10 @@ pub(crate) fn start(
 ) -> Result<Started, OpenError> {
     let (report, ready) = sync_channel(1);
     let body = move || {
-        let opened = warm::open(options, model, clock, &shared, seat);
-        match opened {
+        let opening = AssertUnwindSafe(|| warm::open(options, model, clock, &shared, seat));
+        // cudarc panics over libraries that lack a symbol.
+        let panicked = || OpenError::Thread("it panicked while starting".to_owned());
+        match catch_unwind(opening).unwrap_or_else(|_| Err(panicked())) {
             Err(error) => {
                 shared.fail(&EngineError::Internal { what: error.to_string() });
                 let _ = report.send(Err(error));
@@ -57,6 +60,7 @@ pub(crate) fn start(
                 }
             }
         }
+        shared.end();
     };
     let thread = std::thread::Builder::new()
         .name("voxlane-engine".to_owned())
@@ -74,7 +78,8 @@ const FORGOTTEN_KEPT: usize = 64;
 pub(crate) struct DeviceEngine {
     pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) backend: Processor,
+    pub(crate) watch: Watch,
     pub(crate) model: Box<dyn PlacedModel>,
     pub(crate) text: Arc<dyn TextLogic>,
     pub(crate) facts: StageFacts,
@@ -101,6 +106,7 @@ impl DeviceEngine {
             let delivery = self.shared.mailbox.collect(self.clock.until(due, PARK_MAX));
             let now = self.clock.now();
             self.shared.beat(now);
+            self.watch.turn(now);
             if due <= now {
                 self.shared.woke(reason);
             }
@@ -130,6 +136,10 @@ impl DeviceEngine {
             self.publish(now);
             if self.is_lost() || delivery.closing {
                 return;
+            }
+            if let Some(what) = self.watch.verdict() {
+                self.shared.fail(&EngineError::DeviceLost { what });
+                return self.backend.abandon();
             }
         }
     }
@@ -213,7 +223,6 @@ impl DeviceEngine {
                 segments: BTreeMap::new(),
                 usage: contract::Usage::default(),
                 finishing: false,
-                told: false,
             },
         );
         let encode_samples = u32::try_from(samples).unwrap_or(u32::MAX);

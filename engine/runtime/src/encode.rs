@@ -6,7 +6,7 @@ use std::sync::Arc;
 use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Stage, Tick};
 use device::{Backend, Completed, ExecutableId, Launch};
 use models::{CodecRow, EncodeJob, EncodeWork, PlacedModel, StageInputs, VoiceFeatures};
-use sched::{Command, Completion, EncodeKey, LaunchResult};
+use sched::{Command, Completion, EncodeKey, LaunchResult, Why};
 
 use crate::device_engine::DeviceEngine;
 use crate::executables::Executables;
@@ -22,7 +22,7 @@ pub(crate) struct Encoding {
     step: u64,
     started: Tick,
     cores: Vec<u32>,
-    reason: &'static str,
+    why: Why,
 }
 
 /// What an encoding needs next.
@@ -74,7 +74,7 @@ pub(crate) fn next_step(
 }
 
 impl DeviceEngine {
-    pub(crate) fn start_encode(&mut self, now: Tick, launch: LaunchId, key: EncodeKey, reason: &'static str) {
+    pub(crate) fn start_encode(&mut self, now: Tick, launch: LaunchId, key: EncodeKey, why: Why) {
         let planned = self
             .contexts
             .values()
@@ -87,7 +87,7 @@ impl DeviceEngine {
             Ok(job) => {
                 let step = STEP_BASE + launch.0;
                 self.encoding =
-                    Some(Encoding { launch, key, job, step, started: now, cores: Vec::new(), reason });
+                    Some(Encoding { launch, key, job, step, started: now, cores: Vec::new(), why });
                 self.step_encode(now);
             }
         }
@@ -125,7 +125,7 @@ impl DeviceEngine {
                     started: encoding.started,
                     finished: now,
                     cores: encoding.cores.clone(),
-                    reason: encoding.reason,
+                    reason: encoding.why.reason,
                 });
                 let result = Ok((encoding.key, Arc::new(features)));
                 self.finish_encode(now, encoding.launch, encoding.started, result);
@@ -155,9 +155,8 @@ impl DeviceEngine {
     ) -> Result<(), EngineError> {
         let StageInputs { rows, tokens, inputs } = inputs;
         let launch = LaunchId(encoding.step);
-        self.backend
-            .launch(Launch { launch, lane: Lane::Lm, executable, rows, tokens, inputs })
-            .map_err(internal)
+        let launch = Launch { launch, lane: Lane::Lm, executable, rows, tokens, inputs };
+        self.launch_watched(Stage::Encode, encoding.why.expected, launch)
     }
 
     fn finish_encode(

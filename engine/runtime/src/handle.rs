@@ -5,6 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use contract::{
     ContextId, EngineError, EngineHandle, EngineInfo, EngineStats, Health, LaunchSpan, OpenContext,
@@ -18,13 +19,16 @@ use crate::context::plan_key;
 use crate::message::{Message, Opening};
 use crate::seat::Seat;
 use crate::shared::{Entry, Forgotten, Shared, TextState, lock};
-use crate::{OpenError, OpenOptions, device_engine};
+use crate::{OpenError, OpenOptions, device_engine, watchdog};
 
 /// The mailbox is full or the engine is stopping: one engine loop later there is room again.
 const MAILBOX_RETRY: Span = Span::from_millis(100);
 
 /// A segment that is never ended is refused at this many times the length that surely fits.
 const SEGMENT_OVERRUN: u64 = 4;
+
+/// How long a device that was given up may take to end.
+const GIVEN_UP_PATIENCE: Span = Span::from_millis(500);
 
 /// What a fleet asks of the engine on one of its devices.
 pub(crate) trait Member: EngineHandle {
@@ -43,17 +47,20 @@ pub(crate) struct Engine {
     seed: Option<u64>,
     bench: bool,
     seat: Seat,
+    stuck_after: Span,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Engine {
     pub(crate) fn open(options: OpenOptions, seat: Seat) -> Result<Self, OpenError> {
         let clock = Clock::since(options.start);
-        let (seed, bench) = (options.seed, options.bench);
+        let (seed, bench, stuck_after) = (options.seed, options.bench, options.stuck_after());
         let model = models::open(options.source.clone(), &options.name)?;
         let text = model.text();
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared::new(stuck_after));
+        let options = OpenOptions { faults: options.faults.of(seat.device), ..options };
         let started = device_engine::start(options, model, clock, shared.clone(), seat.clone())?;
+        watchdog::start(&shared, stuck_after)?;
         Ok(Self {
             info: Arc::new(started.info),
             text,
@@ -64,6 +71,7 @@ impl Engine {
             seed,
             bench,
             seat,
+            stuck_after,
             thread: Mutex::new(Some(started.thread)),
         })
     }
@@ -159,7 +167,12 @@ impl EngineHandle for Engine {
             segment_characters: 0,
             finished: false,
         };
-        let entry = Entry { sink: sink.clone(), closed: AtomicBool::new(false), text: Mutex::new(text) };
+        let entry = Entry {
+            sink: sink.clone(),
+            closed: AtomicBool::new(false),
+            text: Mutex::new(text),
+            telling: Mutex::default(),
+        };
         let place = self.shared.mailbox.reserve().map_err(|_| Self::overloaded())?;
         self.shared.register(context, entry, self.open_max)?;
         place.post(Message::Open(Box::new(Opening {
@@ -235,7 +248,11 @@ impl Member for Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.shared.mailbox.close();
-        if let Some(thread) = lock(&self.thread).take() {
+        let Some(thread) = lock(&self.thread).take() else { return };
+        // A thread that a driver's call or an endless launch holds up is left behind.
+        let patience = if self.shared.has_failed() { GIVEN_UP_PATIENCE } else { self.stuck_after };
+        let patience = Duration::from_micros(patience.as_micros().unsigned_abs());
+        if self.shared.wait_for_end(patience) {
             // Its panics have been turned into failed contexts already.
             let _ = thread.join();
         }

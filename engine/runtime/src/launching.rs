@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Stage, Tick};
+use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Span, Stage, Tick};
 use device::{Completed, HostTensor, Launch};
 use models::{CodecRow, DecodeRow, PrefillRow, StageInputs};
-use sched::{ChunkResult, Completion, Decision, FrameOutcome, FrameResult, LaunchResult};
+use sched::{ChunkResult, Completion, Decision, FrameOutcome, FrameResult, LaunchResult, Why};
 
 use crate::device_engine::DeviceEngine;
+use crate::watch::Watched;
 
 /// Launches in flight, and samples that wait for the scheduler's word.
 #[derive(Default)]
@@ -18,7 +19,7 @@ pub(crate) struct Flights {
 
 struct Flight {
     stage: Stage,
-    reason: &'static str,
+    why: Why,
     rows: Vec<FlightRow>,
     /// Captured codec length; 0 for other stages.
     length: u32,
@@ -35,21 +36,23 @@ impl DeviceEngine {
     pub(crate) fn launch(&mut self, now: Tick, decision: Decision) {
         let launch = decision.launch();
         let started = match decision {
-            Decision::Encode { launch, key, why, .. } => {
-                return self.start_encode(now, launch, key, why.reason);
-            }
+            Decision::Encode { launch, key, why, .. } => return self.start_encode(now, launch, key, why),
             Decision::Prefill { launch, partition, rows, why } => {
-                self.launch_prefill(launch, partition, rows, why.reason)
+                self.launch_prefill(launch, partition, rows, why)
             }
-            Decision::Decode { launch, rows, why, .. } => self.launch_decode(launch, rows, why.reason),
+            Decision::Decode { launch, rows, why, .. } => self.launch_decode(launch, rows, why),
             Decision::Codec { launch, lane, length, rows, why, .. } => {
-                self.launch_codec(launch, lane, length, rows, why.reason)
+                self.launch_codec(launch, lane, length, rows, why)
             }
         };
         if let Err(error) = started {
             self.flights.open.remove(&launch);
+            // All that are on a lost device will be told at once, and why.
+            if self.backend.lost().is_some() {
+                return;
+            }
             let result = LaunchResult::Lost { what: error.to_string() };
-            self.complete(now, Completion { launch, at: now, took: contract::Span::ZERO, result });
+            self.complete(now, Completion { launch, at: now, took: Span::ZERO, result });
         }
     }
 
@@ -58,7 +61,7 @@ impl DeviceEngine {
         launch: LaunchId,
         partition: Partition,
         rows: Vec<sched::PrefillRow>,
-        reason: &'static str,
+        why: Why,
     ) -> Result<(), EngineError> {
         for row in &rows {
             let Some(speaking) = self.contexts.get_mut(&row.context) else { continue };
@@ -82,7 +85,7 @@ impl DeviceEngine {
         let inputs = self.model.prefill_inputs(&inputs);
         let rows =
             rows.into_iter().map(|row| FlightRow { context: row.context, segment: row.segment, frames: 0 });
-        let flight = Flight { stage: Stage::Prefill, reason, rows: rows.collect(), length: 0 };
+        let flight = Flight { stage: Stage::Prefill, why, rows: rows.collect(), length: 0 };
         self.take_off(launch, Lane::Lm, partition, flight, inputs)
     }
 
@@ -90,7 +93,7 @@ impl DeviceEngine {
         &mut self,
         launch: LaunchId,
         rows: Vec<sched::DecodeRow>,
-        reason: &'static str,
+        why: Why,
     ) -> Result<(), EngineError> {
         for row in &rows {
             let Some(speaking) = self.contexts.get_mut(&row.context) else { continue };
@@ -118,7 +121,7 @@ impl DeviceEngine {
         let inputs = self.model.decode_inputs(&inputs);
         let rows =
             rows.into_iter().map(|row| FlightRow { context: row.context, segment: row.segment, frames: 0 });
-        let flight = Flight { stage: Stage::Decode, reason, rows: rows.collect(), length: 0 };
+        let flight = Flight { stage: Stage::Decode, why, rows: rows.collect(), length: 0 };
         self.take_off(launch, Lane::Lm, Partition::Lm, flight, inputs)
     }
 
@@ -128,7 +131,7 @@ impl DeviceEngine {
         lane: Lane,
         length: u32,
         rows: Vec<sched::CodecRow>,
-        reason: &'static str,
+        why: Why,
     ) -> Result<(), EngineError> {
         // A segment's stream starts from its voice's primed image. Here and not at prefill: the slot's
         // earlier segment may still have been decoding then, and by rule is not now.
@@ -161,7 +164,7 @@ impl DeviceEngine {
             segment: row.segment,
             frames: row.frames,
         });
-        let flight = Flight { stage: Stage::Codec, reason, rows: rows.collect(), length };
+        let flight = Flight { stage: Stage::Codec, why, rows: rows.collect(), length };
         self.take_off(launch, lane, partition, flight, inputs)
     }
 
@@ -176,11 +179,30 @@ impl DeviceEngine {
         let missing = || EngineError::Internal { what: format!("no executable for {}", flight.stage.name()) };
         let executable = self.executables.find(flight.stage, flight.length, partition).ok_or_else(missing)?;
         let StageInputs { rows, tokens, inputs } = inputs;
+        let (stage, predicted) = (flight.stage, flight.why.expected);
         self.flights.open.insert(launch, flight);
-        self.backend.launch(Launch { launch, lane, executable, rows, tokens, inputs }).map_err(internal)
+        let launch = Launch { launch, lane, executable, rows, tokens, inputs };
+        self.launch_watched(stage, predicted, launch)
+    }
+
+    /// Launches, and watches that it comes back.
+    pub(crate) fn launch_watched(
+        &mut self,
+        stage: Stage,
+        predicted: Span,
+        launch: Launch,
+    ) -> Result<(), EngineError> {
+        let Launch { launch: id, lane, rows, .. } = launch;
+        self.watch.took_off(Watched { launch: id, lane, stage, rows, predicted });
+        let launched = self.backend.launch(launch);
+        if launched.is_err() {
+            self.watch.landed(id, false);
+        }
+        launched.map_err(internal)
     }
 
     pub(crate) fn handle_completed(&mut self, now: Tick, completed: Completed) {
+        self.watch.landed(completed.launch, completed.result.is_ok());
         if self.is_encode_step(completed.launch) {
             return self.handle_encode_step(now, completed);
         }
@@ -202,7 +224,7 @@ impl DeviceEngine {
             started,
             finished,
             cores,
-            reason: flight.reason,
+            reason: flight.why.reason,
         };
         self.shared.trace(span);
         self.complete(now, Completion { launch, at: finished, took, result });

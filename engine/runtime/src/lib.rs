@@ -11,6 +11,7 @@ mod device_engine;
 mod devices;
 mod encode;
 mod executables;
+mod fault;
 mod fleet;
 mod handle;
 mod kept;
@@ -18,11 +19,14 @@ mod launching;
 mod mailbox;
 mod message;
 mod output;
+mod processor;
 mod profile;
 mod seat;
 mod shared;
 mod voices;
 mod warm;
+mod watch;
+mod watchdog;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +35,7 @@ use std::time::Instant;
 use contract::{EngineHandle, Span};
 
 pub use cuda::{Precision, is_present as has_cuda_driver};
+pub use fault::{FaultError, FaultScript};
 pub use models::{Inspection, ModelSource, Part};
 pub use profile::{Measured, MeasuredSharing, MeasuredStage};
 pub use sched::SchedConfig;
@@ -67,12 +72,17 @@ pub struct OpenOptions {
     pub ttfa_target: Span,
     /// A context whose first audio is predicted later than this is refused; `None` leaves it to the device.
     pub first_audio_limit: Option<Span>,
+    /// A launch that stays away for longer than this (and for longer than twenty times its prediction) will not
+    /// come back, and its device is lost; `None` leaves it to the device.
+    pub stuck_after: Option<Span>,
+    /// Faults to play, for rehearsals and tests.
+    pub faults: FaultScript,
 }
 
 impl OpenOptions {
     /// Defaults for `source`, spoken under `name`.
     #[must_use]
-    pub const fn new(source: ModelSource, name: String, start: Instant) -> Self {
+    pub fn new(source: ModelSource, name: String, start: Instant) -> Self {
         Self {
             source,
             name,
@@ -85,7 +95,23 @@ impl OpenOptions {
             features: None,
             ttfa_target: Span::from_millis(200),
             first_audio_limit: None,
+            stuck_after: None,
+            faults: FaultScript::default(),
         }
+    }
+}
+
+/// How long a launch, or the engine thread, may stay away when nobody says. On a CPU whatever else the machine
+/// does holds it up as well.
+const STUCK_AFTER_CPU: Span = Span::from_millis(20_000);
+const STUCK_AFTER_CUDA: Span = Span::from_millis(5_000);
+
+impl OpenOptions {
+    fn stuck_after(&self) -> Span {
+        self.stuck_after.unwrap_or(match self.device {
+            DeviceChoice::Cpu { .. } => STUCK_AFTER_CPU,
+            DeviceChoice::Cuda { .. } => STUCK_AFTER_CUDA,
+        })
     }
 }
 

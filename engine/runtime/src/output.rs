@@ -55,8 +55,7 @@ impl DeviceEngine {
 
     /// A sink that takes nothing ends its context.
     fn push(&mut self, now: Tick, context: ContextId, output: Output) {
-        let Some(speaking) = self.contexts.get(&context).filter(|speaking| !speaking.told) else { return };
-        if speaking.sink.push(output).is_err() {
+        if self.shared.push(context, output).is_err() {
             self.sched.handle_command(now, Command::Fail { context, error: EngineError::OutputFull });
         }
     }
@@ -68,11 +67,11 @@ impl DeviceEngine {
         error: Option<EngineError>,
         known: SchedUsage,
     ) {
-        self.shared.forget(context);
-        let Some(speaking) = self.contexts.get_mut(&context) else { return };
-        if std::mem::replace(&mut speaking.told, true) {
+        // Told before, by whoever gave the device up if not from here.
+        if !self.shared.forget(context) {
             return;
         }
+        let Some(speaking) = self.contexts.get(&context) else { return };
         let usage = Usage {
             text_ids: known.text_ids,
             frames: known.frames,

@@ -81,7 +81,7 @@ const TEXT: &str = "The harbour was quiet, and the first boats came home before 
 pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
     let clock = Clock::since(options.start);
     let model = models::open(options.source.clone(), &options.name)?;
-    let shared = Arc::new(Shared::new());
+    let shared = Arc::new(Shared::new(options.stuck_after()));
     let budget = options.voice_cache_bytes;
     let prepared = prepare(options, model, clock, &shared)?;
     let Prepared { mut warming, text, info, voices, config, capacity } = prepared;
@@ -339,6 +339,7 @@ impl<'a> Bench<'a> {
                 return Ok(done);
             }
             if clock.now() > limit {
+                backend.abandon();
                 let what = "a launch did not come back while being measured".to_owned();
                 return Err(OpenError::Warming(contract::EngineError::Internal { what }));
             }

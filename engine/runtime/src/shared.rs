@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use contract::{
-    ContextId, EngineError, EngineStats, FinishReason, Health, LaunchSpan, Output, OutputSink, Span, Tick,
-    Usage,
+    ContextId, EngineError, EngineStats, FinishReason, Health, LaunchSpan, Output, OutputSink, SinkFull,
+    Span, Tick, Usage,
 };
 use models::SegmentText;
 use sched::{EncodeKey, Forecast, WakeReason};
@@ -19,8 +20,6 @@ use crate::message::Message;
 const MAILBOX_BOUND: usize = 4_096;
 /// Finished launches kept for traces.
 const LAUNCHES_KEPT: usize = 4_096;
-/// An engine thread that has not gone round for this long is dead: it wakes at least ten times as often.
-const HEARTBEAT_MAX: Span = Span::from_millis(5_000);
 
 pub(crate) struct Shared {
     pub(crate) mailbox: Mailbox<Message>,
@@ -32,6 +31,11 @@ pub(crate) struct Shared {
     launches: Mutex<VecDeque<LaunchSpan>>,
     failure: Mutex<Option<EngineError>>,
     heartbeat: AtomicU64,
+    /// An engine thread that has not gone round for this long is dead: it wakes at least ten times as often.
+    silence_max: Span,
+    /// The engine thread is over.
+    ended: Mutex<bool>,
+    ending: Condvar,
     /// By [`WakeReason`]: times it was what the engine woke for.
     wakes: [AtomicU64; WakeReason::ALL.len()],
     /// Clips the engine has yet to forget.
@@ -68,6 +72,8 @@ pub(crate) struct Entry {
     pub(crate) sink: Arc<dyn OutputSink>,
     pub(crate) closed: AtomicBool,
     pub(crate) text: Mutex<TextState>,
+    /// Held while the sink is given something: nothing follows the end, whoever tells it.
+    pub(crate) telling: Mutex<()>,
 }
 
 /// Text on its way to ids.
@@ -84,7 +90,8 @@ pub(crate) struct TextState {
 }
 
 impl Shared {
-    pub(crate) fn new() -> Self {
+    /// `silence_max`: how long the engine thread may be silent.
+    pub(crate) fn new(silence_max: Span) -> Self {
         Self {
             mailbox: Mailbox::new(MAILBOX_BOUND),
             contexts: Mutex::new(BTreeMap::new()),
@@ -94,6 +101,9 @@ impl Shared {
             launches: Mutex::new(VecDeque::new()),
             failure: Mutex::new(None),
             heartbeat: AtomicU64::new(0),
+            silence_max,
+            ended: Mutex::new(false),
+            ending: Condvar::new(),
             wakes: Default::default(),
             forgotten: Mutex::new(Vec::new()),
         }
@@ -130,10 +140,21 @@ impl Shared {
         if entry.closed.load(Ordering::Acquire) { Err(EngineError::ContextClosed) } else { Ok(entry) }
     }
 
-    pub(crate) fn forget(&self, context: ContextId) {
-        if let Some(entry) = lock(&self.contexts).remove(&context) {
-            entry.closed.store(true, Ordering::Release);
-        }
+    /// The context is over; says whether it was not before. Who ended it tells its sink.
+    pub(crate) fn forget(&self, context: ContextId) -> bool {
+        let Some(entry) = lock(&self.contexts).remove(&context) else { return false };
+        entry.closed.store(true, Ordering::Release);
+        true
+    }
+
+    /// Gives an open context's sink something. One that is over gets nothing more.
+    ///
+    /// # Errors
+    /// The sink takes nothing.
+    pub(crate) fn push(&self, context: ContextId, output: Output) -> Result<(), SinkFull> {
+        let Some(entry) = lock(&self.contexts).get(&context).cloned() else { return Ok(()) };
+        let _telling = lock(&entry.telling);
+        if entry.closed.load(Ordering::Acquire) { Ok(()) } else { entry.sink.push(output) }
     }
 
     pub(crate) fn is_open(&self, context: ContextId) -> bool {
@@ -142,6 +163,28 @@ impl Shared {
 
     pub(crate) fn beat(&self, now: Tick) {
         self.heartbeat.store(now.as_micros(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn last_beat(&self) -> u64 {
+        self.heartbeat.load(Ordering::Relaxed)
+    }
+
+    /// The engine thread is over.
+    pub(crate) fn end(&self) {
+        *lock(&self.ended) = true;
+        self.ending.notify_all();
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        lock(&self.failure).is_some()
+    }
+
+    /// Whether the engine thread is over within `longest`.
+    pub(crate) fn wait_for_end(&self, longest: Duration) -> bool {
+        match self.ending.wait_timeout_while(lock(&self.ended), longest, |ended| !*ended) {
+            Ok((ended, _)) => *ended,
+            Err(poisoned) => *poisoned.into_inner().0,
+        }
     }
 
     /// The engine thread woke because this fell due.
@@ -153,8 +196,8 @@ impl Shared {
         if let Some(error) = &*lock(&self.failure) {
             return Health::Failed(error.to_string());
         }
-        let age = now.since(Tick::from_micros(self.heartbeat.load(Ordering::Relaxed)));
-        if age > HEARTBEAT_MAX {
+        let age = now.since(Tick::from_micros(self.last_beat()));
+        if age > self.silence_max {
             return Health::Failed(format!("the engine thread has been silent for {} ms", age.as_millis()));
         }
         Health::Ready
@@ -162,10 +205,11 @@ impl Shared {
 
     /// The engine thread is gone: every open context is told, and nothing new is taken.
     pub(crate) fn fail(&self, error: &EngineError) {
-        *lock(&self.failure) = Some(error.clone());
+        lock(&self.failure).get_or_insert_with(|| error.clone());
         self.mailbox.close();
         let open = std::mem::take(&mut *lock(&self.contexts));
         for (_, entry) in open {
+            let _telling = lock(&entry.telling);
             entry.closed.store(true, Ordering::Release);
             let error = Some(error.clone());
             let finished = Output::Finished { reason: FinishReason::Failed, usage: Usage::default(), error };

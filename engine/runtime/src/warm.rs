@@ -24,10 +24,13 @@ use crate::clock::Clock;
 use crate::device_engine::{DeviceEngine, describe};
 use crate::encode::{EncodeStep, next_step};
 use crate::executables::{Buckets, Executables};
+use crate::fault::{Faulty, Notify};
 use crate::launching::Flights;
+use crate::processor::Processor;
 use crate::seat::Seat;
 use crate::shared::{Shared, lock};
 use crate::voices::VoiceCache;
+use crate::watch::Watch;
 use crate::{DeviceChoice, OpenError, OpenOptions};
 
 /// Key/value positions of a page.
@@ -71,16 +74,19 @@ pub(crate) fn open(
     shared: &Arc<Shared>,
     seat: Seat,
 ) -> Result<(DeviceEngine, EngineInfo, usize), OpenError> {
+    let (stuck_after, faults) = (options.stuck_after(), options.faults.clone());
     let Prepared { mut warming, text, info, voices, config, .. } = prepare(options, model, clock, shared)?;
     let priming_slot = warming.priming_slot;
     let voice = warming.encode_voices(text.as_ref(), &info, voices, &seat.voices)?;
     let profile = warming.profile(text.as_ref(), &info, voice.as_deref(), config.slots)?;
     let sched = Sched::new(config.clone(), profile)?;
     let Warming { backend, model, executables, facts, .. } = warming;
+    faults.begin();
     let engine = DeviceEngine {
         clock,
         shared: shared.clone(),
         backend,
+        watch: Watch::new(stuck_after, clock.now()),
         model,
         text,
         facts,
@@ -173,7 +179,7 @@ fn open_backend(
     capacity: Capacity,
     clock: Clock,
     shared: &Arc<Shared>,
-) -> Result<Box<dyn Backend>, OpenError> {
+) -> Result<Processor, OpenError> {
     let waker = Arc::downgrade(shared);
     let slots = capacity.slots as usize;
     let clock = Arc::new(move || clock.now());
@@ -182,7 +188,8 @@ fn open_backend(
             shared.mailbox.knock();
         }
     });
-    Ok(match &options.device {
+    let bell: Notify = notify.clone();
+    let backend: Box<dyn Backend> = match &options.device {
         DeviceChoice::Cpu { cores } => {
             let mut cpu = CpuOptions::new(slots, clock, notify);
             cpu.cores.clone_from(cores);
@@ -195,13 +202,19 @@ fn open_backend(
             cuda.kernel_cache.clone_from(kernels);
             Box::new(CudaBackend::open(cuda)?)
         }
-    })
+    };
+    let faults = &options.faults;
+    Ok(Processor::new(if faults.is_empty() {
+        backend
+    } else {
+        Box::new(Faulty::new(backend, faults.clone(), bell))
+    }))
 }
 
 pub(crate) struct Warming<'a> {
     pub(crate) clock: Clock,
     pub(crate) shared: &'a Arc<Shared>,
-    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) backend: Processor,
     pub(crate) model: Box<dyn PlacedModel>,
     pub(crate) executables: Executables,
     pub(crate) facts: StageFacts,
@@ -421,6 +434,7 @@ impl Warming<'_> {
                 return Ok(done);
             }
             if self.clock.now() > limit {
+                self.backend.abandon();
                 let what = "a launch did not come back while warming up".to_owned();
                 return Err(OpenError::Warming(EngineError::Internal { what }));
             }

@@ -6,24 +6,15 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
-use contract::{Clip, CloneMode, EngineHandle, Layout, OpenContext, VoiceChoice};
+use contract::{CloneMode, EngineHandle, Layout, OpenContext, VoiceChoice};
 use runtime::OpenOptions;
-
-fn clip() -> Arc<Clip> {
-    let path = support::checkpoint().join("voices/june.wav");
-    let mut reader = hound::WavReader::open(path).expect("the embedded voice");
-    let samples: Vec<f32> =
-        reader.samples::<i16>().map(|s| f32::from(s.expect("a sample")) / 32_768.0).collect();
-    let transcript = Some("Some words that stand for the clip's own.".to_owned());
-    Arc::new(Clip { samples: samples[..48_000].to_vec(), sample_rate: 24_000, transcript, hash: [42; 16] })
-}
 
 fn open(folder: &Path) -> Arc<dyn EngineHandle> {
     runtime::open(OpenOptions { features: Some(folder.to_owned()), ..support::options() }).expect("opens")
 }
 
 fn speak(engine: &Arc<dyn EngineHandle>, mode: CloneMode) -> Vec<f32> {
-    let voice = VoiceChoice::Reference { clip: clip(), mode };
+    let voice = VoiceChoice::Reference { clip: support::clip(), mode };
     let request = OpenContext { voice, ..support::request("clara", Layout::Whole, 7) };
     let heard = support::speak(engine, request, "Good morning.");
     assert!(heard.error.is_none(), "{:?}", heard.error);
@@ -73,7 +64,7 @@ fn a_clip_that_is_forgotten_while_it_is_encoded_speaks_and_leaves_nothing() {
     drop(std::fs::remove_dir_all(&folder));
     let engine = open(&folder);
     let request = || {
-        let voice = VoiceChoice::Reference { clip: clip(), mode: CloneMode::InContext };
+        let voice = VoiceChoice::Reference { clip: support::clip(), mode: CloneMode::InContext };
         OpenContext { voice, ..support::request("clara", Layout::Whole, 7) }
     };
     let (_, ear) = support::begin(&engine, request(), "Good morning.");

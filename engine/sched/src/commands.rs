@@ -156,7 +156,9 @@ impl Sched {
     }
 
     fn cancel(&mut self, id: ContextId) {
-        if let Some(context) = self.contexts.get(&id) {
+        let steps = self.counters.lm_steps;
+        if let Some(context) = self.contexts.get_mut(&id).filter(|context| !context.finished) {
+            context.cancelled_at = Some(steps);
             let in_lane = |lane| u64::from(context.in_flight(lane) > 0);
             self.counters.cancelled_in_background += in_lane(Lane::Background);
             self.counters.cancelled_in_lm += in_lane(Lane::Lm);

@@ -58,6 +58,10 @@ pub(crate) struct Context {
     /// Left out of decode because it is far ahead.
     pub(crate) yielding: bool,
     pub(crate) last_activity: Tick,
+    /// The lm steps that had ended when it was cancelled.
+    pub(crate) cancelled_at: Option<u64>,
+    /// The lm has let go of it since, and that has been counted.
+    pub(crate) lm_freed: bool,
     pub(crate) usage: SchedUsage,
     claims: [Claim; 3],
 }
@@ -143,6 +147,8 @@ impl Context {
             page_stalled: false,
             yielding: false,
             last_activity: now,
+            cancelled_at: None,
+            lm_freed: false,
             usage: SchedUsage::default(),
             claims: [Claim::default(); 3],
         }

@@ -4,6 +4,7 @@ use contract::{ContextId, EngineError, FinishReason, Lane, Span};
 
 use crate::context::Context;
 use crate::slack::View;
+use crate::stats::count_steps;
 use crate::{Counters, RefusalCause, Sched, SchedOutput};
 
 /// Follows whether the active segment's text has run dry; the event when that changed.
@@ -178,6 +179,10 @@ impl Sched {
                 }
             }
         }
+        if let (Some(at), false, 0) = (context.cancelled_at, context.lm_freed, context.in_flight(Lane::Lm)) {
+            context.lm_freed = true;
+            count_steps(&mut self.counters.cancelled_lm_freed, self.counters.lm_steps - at);
+        }
         // A context without text holds nothing.
         let idle = finished || context.segments.is_empty();
         if idle
@@ -187,6 +192,9 @@ impl Sched {
             self.slots.release(slot);
         }
         if context.is_removable() {
+            if let Some(at) = context.cancelled_at {
+                count_steps(&mut self.counters.cancelled_freed, self.counters.lm_steps - at);
+            }
             self.contexts.remove(&id);
             self.outputs.push_back(SchedOutput::Removed { context: id });
         }

@@ -207,6 +207,8 @@ impl Sched {
                 encode_hits: 0,
                 frames: counters.frames,
                 chunks_late: counters.chunks_late,
+                cancelled_lm_freed: counters.cancelled_lm_freed,
+                cancelled_freed: counters.cancelled_freed,
                 wakes: Vec::new(),
             },
             counters,

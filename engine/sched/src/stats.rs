@@ -22,6 +22,11 @@ pub struct Counters {
     pub cancelled_in_background: u64,
     pub cancelled_in_lm: u64,
     pub cancelled_in_urgent: u64,
+    /// As [`EngineStats::cancelled_lm_freed`] and [`EngineStats::cancelled_freed`].
+    pub cancelled_lm_freed: [u64; 4],
+    pub cancelled_freed: [u64; 4],
+    /// Launches of the backbone that have ended.
+    pub lm_steps: u64,
     pub text_dry: u64,
     /// Steps that found no free page, and contexts capped for that.
     pub page_exhaustions: u64,
@@ -93,4 +98,10 @@ impl Counters {
             self.encodes += 1;
         }
     }
+}
+
+/// One more that took `steps`: 0, 1, 2, or more.
+pub(crate) fn count_steps(counts: &mut [u64; 4], steps: u64) {
+    let last = counts.len() - 1;
+    counts[usize::try_from(steps).map_or(last, |steps| steps.min(last))] += 1;
 }

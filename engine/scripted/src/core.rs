@@ -353,6 +353,10 @@ impl Core {
             FinishReason::Failed => &mut self.stats.finished_failed,
         };
         *counter += 1;
+        // Nothing is ever in flight here.
+        let cancelled = u64::from(reason == FinishReason::Cancelled);
+        self.stats.cancelled_lm_freed[0] += cancelled;
+        self.stats.cancelled_freed[0] += cancelled;
         self.outputs.push_back((id, Output::Finished { reason, usage: speech.usage, error }));
     }
 

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use contract::{Layout, Tick};
 
 use crate::alignment::TimedCharacter;
+use crate::quota::Level;
 use crate::wire::{ClientMessage, CloseCode, Header, ServerMessage, Unreadable};
 
 /// One protocol at a session's edge.
@@ -69,6 +70,8 @@ pub enum Event<'a> {
         header: &'a Header,
         payload: &'a Bytes,
     },
+    /// Where the tenant's quotas stand, now that a context begins: told before its `opened`.
+    Quotas(&'a [Level]),
     /// Every packet that may leave now has left: what was gathered of them for one message leaves too.
     Settled,
     /// The next characters of a context's text, and when they sound: given before the packets they begin in

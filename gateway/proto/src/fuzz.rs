@@ -285,6 +285,7 @@ fn config() -> Config {
         voices: None,
         lexicon: std::sync::Arc::default(),
         bench: false,
+        quotas: None,
         opus_pre_skip: 312,
         paces: crate::paces::Paces::default(),
         limits: SessionLimits { text_characters: 200, ..SessionLimits::default() },

@@ -12,6 +12,7 @@
 //! | [`playback`] | where the listener is, and so when each sample is due |
 //! | [`alignment`] | which words the listener has heard, and when each character sounds |
 //! | [`shape`] | what of an engine's samples goes on, and which pauses stand between |
+//! | [`quota`] | what a tenant may ask for in a minute |
 //! | [`paces`] | how fast voices speak, for the alignment of their next text |
 //! | [`catalog`] | which model, voice and layout a request means |
 //! | [`realtime`] | OpenAI Realtime as a dialect |
@@ -34,6 +35,7 @@ mod named;
 pub mod pacer;
 pub mod paces;
 pub mod playback;
+pub mod quota;
 pub mod reader;
 pub mod realtime;
 pub mod segmenter;

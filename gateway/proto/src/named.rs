@@ -14,7 +14,8 @@ use crate::alignment::TimedCharacter;
 use crate::body::comments;
 use crate::dialect::Step;
 use crate::wire::{
-    CLOCK_HZ, ClientMessage, ContextRef, Flags, Header, PacketKind, Text, TextAppend, WireError,
+    CLOCK_HZ, ClientMessage, ContextRef, ErrorMessage, Flags, Header, PacketKind, Text, TextAppend,
+    Unreadable, WireError,
 };
 
 /// 48 kHz samples gathered for one message. The session's bounds of what a socket may owe are only kept if
@@ -23,13 +24,17 @@ const GATHERED_MAX: u64 = CLOCK_HZ as u64 / 5;
 /// 48 kHz samples of an Opus packet.
 const OPUS_PACKET: u32 = 960;
 
-/// Refuses a speed, the field `param`, that a socket cannot keep: only whole texts are stretched.
-pub(crate) fn unstretched(speed: f64, param: &'static str) -> Result<(), WireError> {
-    if speed == 1.0 {
-        return Ok(());
-    }
-    let hint = "on a socket only 1.0; leave it out, or send the text whole over HTTP".to_owned();
-    Err(WireError::Unsupported { param, hint })
+/// A message that cannot be read, and the name of the context it was for.
+pub(crate) type Unread = (Option<String>, WireError);
+
+/// The session is told, and answers.
+pub(crate) fn unreadable((id, error): Unread, steps: &mut Vec<Step>) {
+    steps.push(Step::Unreadable(Box::new(Unreadable { id, error })));
+}
+
+/// What a binary message is where only JSON is read.
+pub(crate) const fn binary() -> Unread {
+    (None, WireError::InvalidJson { at: 0, what: "binary messages are not read here" })
 }
 
 /// Contexts by the name that the client gave them. As many as a session has open, which it bounds.
@@ -80,6 +85,20 @@ impl<T> Named<T> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.by_name.values().map(|(_, context)| context)
+    }
+
+    /// The numbers of all contexts.
+    pub(crate) fn numbers(&self) -> Vec<u16> {
+        self.names.keys().copied().collect()
+    }
+
+    /// The name that an error is told under, if any; `None` where it is not told: its context was forgotten,
+    /// and its client knows.
+    pub(crate) fn failed(&self, said: &ErrorMessage) -> Option<Option<String>> {
+        match said.context {
+            Some(number) => self.names.get(&number).cloned().map(Some),
+            None => Some(said.id.clone()),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -106,8 +106,8 @@ fn every_error_code_of_the_realtime_dialect_stands_in_its_page_and_no_other() {
             sent.extend(codes.filter_map(|rest| rest.split('"').next()));
         }
     }
-    let section = REALTIME.split("## 7. Errors").nth(1).expect("a section of errors");
-    let own = section.split("Of this protocol's own are").nth(1).and_then(|rest| rest.split(". ").next());
+    let section = REALTIME.split("## 7. Errors").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let own = section.and_then(|section| section.split("Of this protocol's own are").nth(1));
     let stated: std::collections::BTreeSet<&str> =
         own.expect("a list").split('`').skip(1).step_by(2).collect();
     // Codes of the native page with the same meaning.

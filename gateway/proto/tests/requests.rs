@@ -134,7 +134,7 @@ fn a_speech_request_takes_what_clients_of_other_servers_send() {
     assert_eq!(request.ask.voice.as_deref(), Some("clara"));
     assert_eq!(request.ask.instructions.as_deref(), Some("calmly"));
     assert_eq!(request.ask.language.as_deref(), Some("english"));
-    assert_eq!((request.speed, request.format), (0.25, SpeechFormat::Opus));
+    assert_eq!((request.speed.get(), request.format), (0.25, SpeechFormat::Opus));
     for (body, transcript) in [
         (r#"{"input":"a","ref_audio":"data:audio/wav;base64,UklG","x_vector_only_mode":true}"#, None),
         (

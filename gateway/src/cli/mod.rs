@@ -5,6 +5,7 @@ mod check;
 mod inspect;
 mod measuring;
 mod profile;
+mod pull;
 mod serve;
 mod simulate;
 mod speak;
@@ -44,6 +45,8 @@ enum Command {
     Plan(simulate::PlanFlags),
     /// Measure every stage of a model on a device, for simulate and plan
     Profile(profile::ProfileFlags),
+    /// Bring a checkpoint from a hub (HF_ENDPOINT, HF_TOKEN)
+    Pull(pull::PullFlags),
     /// Serve the WebSocket, the HTTP endpoints and the page
     Serve(ServeFlags),
     /// Predict a benchmark's report from a profile, on virtual time
@@ -85,8 +88,8 @@ struct ServeFlags {
 /// Flags that choose an engine.
 #[derive(Args, Clone, Debug, Default)]
 struct EngineFlags {
-    /// Folder of the checkpoint [default: the embedded model]
-    #[arg(long, value_name = "DIR")]
+    /// Folder of the checkpoint, or a repository that was pulled [default: the embedded model]
+    #[arg(long, value_name = "DIR|OWNER/NAME")]
     model: Option<String>,
     /// Processors, each with an engine of its own [default: auto]
     #[arg(long, value_name = "auto|cpu|cpu:0,1|cuda:0,cuda:1")]
@@ -130,6 +133,7 @@ pub fn main(embedded: Option<Embedded>) -> ExitCode {
         Command::Inspect { dir } => inspect::run(&dir),
         Command::Plan(flags) => simulate::plan(&flags),
         Command::Profile(flags) => profile::run(&flags, embedded),
+        Command::Pull(flags) => pull::run(&flags),
         Command::Serve(flags) => serve::run(&flags, embedded),
         Command::Simulate(flags) => simulate::run(&flags),
         Command::Speak(flags) => speak::run(&flags, embedded),

@@ -32,10 +32,23 @@ pub(super) fn run(flags: &ServeFlags, embedded: Option<Embedded>) -> Result<(), 
     });
     // What is left after the drain has had its time.
     runtime.shutdown_background();
+    if matches!(outcome, Err(ServeError::Lost(_))) {
+        end_for_certain();
+    }
     outcome.map_err(|error| match error {
         ServeError::Listen(crate::ListenError::Refused(error)) => CommandError::Config(error),
         other => CommandError::Failed(other.to_string()),
     })
+}
+
+/// A driver may wait for its stuck device as the process ends: not for ever.
+fn end_for_certain() {
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+    // Without the thread the process ends as its driver lets it.
+    let _waiting = std::thread::Builder::new().spawn(|| {
+        std::thread::park_timeout(PATIENCE);
+        std::process::abort();
+    });
 }
 
 /// Reads file, environment and flags again at each SIGHUP. What cannot be read changes nothing.

@@ -133,6 +133,12 @@ pub const KEYS: &[Key] = &[
         "Time running contexts get to end after SIGTERM or SIGINT",
     ),
     key(
+        "server.exit_when_lost",
+        Kind::Bool,
+        "true",
+        "End with status 1 once no device is left, so that whoever started the process starts it again",
+    ),
+    key(
         "server.threads",
         count(0, 256, "threads"),
         "0",
@@ -141,7 +147,7 @@ pub const KEYS: &[Key] = &[
     key("engine.kind", Kind::Text("native, scripted, or scripted:FILE"), "native", "Which engine speaks"),
     key(
         "engine.model",
-        Kind::Text("a checkpoint's folder; empty is the embedded model"),
+        Kind::Text("a checkpoint's folder, or OWNER/NAME once pulled; empty is the embedded model"),
         "",
         "Model to load",
     ),
@@ -181,6 +187,18 @@ pub const KEYS: &[Key] = &[
         Kind::Text("a whole number; empty draws one for each"),
         "",
         "Seed of requests that give none, as clients of protocols without seeds do",
+    ),
+    key(
+        "engine.stuck_ms",
+        count(0, 600_000, "ms"),
+        "0",
+        "Longest a launch may stay away beyond 20 times its prediction before its device counts as lost; 0 is 5000 on a GPU and 20000 on a CPU",
+    ),
+    key(
+        "engine.faults",
+        Kind::Text("KIND@STAGE:N between commas, with engine.bench; empty is none"),
+        "",
+        "Faults to rehearse: error, fail, lost, stuck, hang, nan, memory (docs/operation.md)",
     ),
     key("engine.bench", Kind::Bool, "false", "Let requests set an exact number of frames, for measuring"),
     key(
@@ -246,6 +264,18 @@ pub const KEYS: &[Key] = &[
         Kind::List("origins such as \"https://app.example\""),
         "",
         "Web pages of other hosts that may connect, each exactly as browsers send it",
+    ),
+    key(
+        "quotas.requests_per_minute",
+        count(0, 1_000_000, "requests"),
+        "0",
+        "Contexts and HTTP requests one tenant may begin in a minute; more get 429. 0 is no bound",
+    ),
+    key(
+        "quotas.characters_per_minute",
+        count(0, 10_000_000, "characters"),
+        "0",
+        "Characters one tenant may have spoken in a minute; what has begun is spoken, what follows gets 429. 0 is no bound",
     ),
     key("stream.contexts_max", count(1, 1_024, "contexts"), "8", "Live contexts in one session"),
     key(
@@ -321,7 +351,7 @@ pub const KEYS: &[Key] = &[
         "opus.threads",
         count(0, 64, "threads"),
         "0",
-        "Threads that encode Opus; 0 takes one for every three cores",
+        "Threads that encode Opus; 0 takes one for every two cores",
     ),
     key("opus.bitrate_bps", count(6_000, 510_000, "bit/s"), "32000", "Bit rate of Opus"),
     key("opus.complexity", count(0, 10, "steps"), "5", "Effort of the Opus encoder: 0 cheapest, 10 best"),

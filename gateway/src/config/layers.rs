@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use proto::quota::Rates;
+
 use super::{
     Config, ConfigError, EngineConfig, EngineKind, KEYS, Key, LogConfig, OpusConfig, ServerConfig,
     StreamConfig, TlsConfig, Value, VoicesConfig,
@@ -136,10 +138,13 @@ impl Resolved {
             random_weights: (!random.is_empty()).then(|| random.to_owned()),
             contexts_max: self.count("engine.contexts_max") as u32,
             first_audio_limit: self.millis("engine.first_audio_limit_ms"),
+            stuck_after: self.millis("engine.stuck_ms"),
+            faults: self.text("engine.faults").to_owned(),
             seed,
             bench: self.bool("engine.bench"),
         };
         crate::native::devices(&engine).map_err(|what| self.unfit("engine.device", what))?;
+        crate::native::faults(&engine).map_err(|what| self.unfit("engine.faults", what))?;
         Ok(Config {
             server: ServerConfig {
                 listen: self.address("server.listen")?,
@@ -156,11 +161,16 @@ impl Resolved {
                 input_characters_max: self.count("server.input_characters_max") as usize,
                 whole_answer: Duration::from_secs(self.count("server.whole_answer_s_max")),
                 body_stall: self.millis("server.body_stall_ms"),
+                exit_when_lost: self.bool("server.exit_when_lost"),
                 drain_grace: self.millis("server.drain_grace_ms"),
                 threads: self.threads("server.threads", 4, 2),
             },
             engine,
             auth: self.auth(),
+            quotas: Rates {
+                requests: self.count("quotas.requests_per_minute") as u32,
+                characters: self.count("quotas.characters_per_minute") as u32,
+            },
             stream: StreamConfig {
                 contexts_max: self.count("stream.contexts_max") as u32,
                 frame_bytes_max: self.count("stream.frame_bytes_max") as usize,
@@ -181,7 +191,7 @@ impl Resolved {
                 upload_bytes_max: self.count("voices.upload_bytes_max") as usize,
             },
             opus: OpusConfig {
-                threads: self.threads("opus.threads", 3, 1),
+                threads: self.threads("opus.threads", 2, 1),
                 bitrate_bps: self.count("opus.bitrate_bps") as u32,
                 complexity: self.count("opus.complexity") as u8,
             },

@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use proto::quota::Rates;
+
 pub use auth::{AuthConfig, Secret};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind};
@@ -22,6 +24,8 @@ pub struct Config {
     pub server: ServerConfig,
     pub engine: EngineConfig,
     pub auth: AuthConfig,
+    /// What one tenant may ask for in a minute.
+    pub quotas: Rates,
     pub stream: StreamConfig,
     pub voices: VoicesConfig,
     pub opus: OpusConfig,
@@ -48,6 +52,8 @@ pub struct ServerConfig {
     pub whole_answer: Duration,
     pub body_stall: Duration,
     pub drain_grace: Duration,
+    /// The process ends once no device is left.
+    pub exit_when_lost: bool,
     pub threads: usize,
 }
 
@@ -65,6 +71,10 @@ pub struct EngineConfig {
     pub contexts_max: u32,
     /// A request whose first audio is predicted later than this is refused; zero leaves it to the device.
     pub first_audio_limit: Duration,
+    /// A launch that stays away for longer has lost its device; zero leaves it to the device.
+    pub stuck_after: Duration,
+    /// Faults to rehearse.
+    pub faults: String,
     /// Of requests that give none; `None` draws one for each.
     pub seed: Option<u64>,
     /// Requests may set the exact number of frames.

@@ -6,6 +6,7 @@ use codecs::loudness::Leveller;
 use codecs::opus::{OpusEncoder, OpusSettings, PacketBatch};
 use codecs::resample::Resampler;
 use codecs::stretch::Stretch;
+use proto::wire::Speed;
 
 use crate::config::OpusConfig;
 
@@ -81,11 +82,11 @@ impl StreamEncoder {
     ///
     /// # Errors
     /// [`CodecError::InvalidSetting`] for a speed outside the stretch's bounds.
-    pub(crate) fn at_speed(self, speed: f64) -> Result<Self, CodecError> {
-        if speed == 1.0 {
+    pub(crate) fn at_speed(self, speed: Speed) -> Result<Self, CodecError> {
+        if speed.is_own() {
             return Ok(self);
         }
-        Ok(Self { stretch: Some(Box::new(Stretch::new(self.model_hz(), speed)?)), ..self })
+        Ok(Self { stretch: Some(Box::new(Stretch::new(self.model_hz(), speed.get())?)), ..self })
     }
 
     /// Brings what comes near to a loudness while it streams; `None` leaves it as it is.

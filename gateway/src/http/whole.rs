@@ -12,12 +12,12 @@ use contract::{EngineError, Span, Tick, Usage};
 use futures_util::StreamExt;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use proto::alignment::TimedCharacter;
 use proto::at_wire_clock;
 use proto::body::{Body, Sound};
 use proto::catalog::Target;
+use proto::quota::Quotas;
 use proto::speech::SpeechRequest;
-use proto::wire::UsageFields;
+use proto::wire::{Speed, UsageFields};
 use tokio::sync::mpsc;
 
 use super::RequestId;
@@ -120,6 +120,9 @@ impl Arrived {
         let serial = arrival.as_micros() as u32;
         let writer =
             FileWriter::new(asked.format, file_hz, pre_skip, serial).map_err(|_| ApiError::internal())?;
+        let quotas = app.quotas_of(&caller.tenant);
+        quotas.begin(arrival)?;
+        quotas.take_characters(arrival, asked.input.chars().count() as u64);
         let opening = target.request(arrival, caller.group());
         let mut utterance = Utterance::open(&app, &engine, opening, &target, &asked.input, encoder)?;
         utterance.charge(Account::of(&caller, &request_id, protocol));
@@ -128,7 +131,7 @@ impl Arrived {
             return whole(&app, utterance, writer, &asked, file_hz).await;
         }
         if body.takes_times() {
-            utterance.keep_times(app.paces().of(&target));
+            utterance.keep_times(app.paces().of(&target), asked.speed);
         }
         let first = match utterance.next().await {
             Step::Packets(packets) => packets,
@@ -161,7 +164,7 @@ struct Pump {
     request_id: String,
     target: Target,
     /// How much faster than the model the answer speaks.
-    speed: f64,
+    speed: Speed,
     utterance: Utterance,
     writer: FileWriter,
     body: Box<dyn Body>,
@@ -182,7 +185,7 @@ impl Pump {
                 Step::Packets(packets) => {
                     let span = playing_time(&packets);
                     self.taken += packets.iter().map(|packet| u64::from(packet.duration_48k)).sum::<u64>();
-                    let times = self.times(self.taken);
+                    let times = self.utterance.times(self.taken);
                     let after = self.after();
                     let written = self.writer.write(packets).map_err(std::io::Error::other);
                     let bytes = written.map(|audio| self.body.sound(Sound { audio, times }, after));
@@ -190,7 +193,7 @@ impl Pump {
                         return;
                     }
                     // The engine counts its own samples.
-                    let micros = span.as_micros() as f64 * self.speed;
+                    let micros = span.as_micros() as f64 * self.speed.get();
                     self.utterance.taken(Span::from_micros(micros as i64));
                 }
                 Step::Finished { reason, usage, error } => {
@@ -210,19 +213,6 @@ impl Pump {
         }
     }
 
-    /// The characters that begin before 48 kHz position `until` of the answer.
-    fn times(&mut self, until: u64) -> Vec<TimedCharacter> {
-        if self.speed == 1.0 {
-            return self.utterance.times(until);
-        }
-        let mut times = self.utterance.times((until as f64 * self.speed) as u64);
-        for character in &mut times {
-            character.start = (character.start as f64 / self.speed) as u64;
-            character.end = (character.end as f64 / self.speed) as u64;
-        }
-        times
-    }
-
     /// Time since the request came.
     fn after(&self) -> Span {
         self.app.clock.now().since(self.arrival)
@@ -238,7 +228,7 @@ impl Pump {
                 said.ok_or_else(|| std::io::Error::other(error.code))
             }
             None => {
-                let times = self.times(u64::MAX);
+                let times = self.utterance.times(u64::MAX);
                 let after = self.after();
                 // Bodies count at the wire's clock, whatever the model's is.
                 let usage = Usage { samples: at_wire_clock(usage.samples, self.target.sample_rate), ..usage };

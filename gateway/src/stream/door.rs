@@ -131,6 +131,7 @@ fn config(
         voices: app.voices.clone().map(|store| -> Arc<dyn proto::catalog::Voices> {
             Arc::new(Shelf { store, viewer: Viewer::of(caller) })
         }),
+        quotas: Some(Arc::new(app.quotas_of(&caller.tenant))),
         lexicon: app.lexicons.of(&caller.tenant),
         bench: app.config.engine.bench,
         opus_pre_skip: OPUS_PRE_SKIP_48K,

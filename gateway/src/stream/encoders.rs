@@ -109,8 +109,9 @@ impl Encoders {
             WireCodec::Pcm => (Form::Pcm, PacketKind::Pcm),
         };
         let opus = self.app.config.opus;
-        let encoder =
-            StreamEncoder::new(form, format.model_rate, format.wire_rate, opus)?.levelled(format.loudness)?;
+        let encoder = StreamEncoder::new(form, format.model_rate, format.wire_rate, opus)?
+            .at_speed(format.speed)?
+            .levelled(format.loudness)?;
         let tag = self.next;
         self.next += 1;
         self.keys.insert(tag, key);

@@ -246,13 +246,15 @@ pub(crate) fn serve_at(listen: &str, extra: &[&str]) -> Serving {
 }
 
 pub(crate) fn serve_at_both(listen: &str, admin: &str, extra: &[&str]) -> Serving {
-    let mut child = binary()
-        .args(["serve", "--engine", "scripted", "--listen", listen, "--admin", admin])
-        .args(extra)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
+    let mut command = binary();
+    command.args(["serve", "--engine", "scripted", "--listen", listen, "--admin", admin]).args(extra);
+    serving(command)
+}
+
+/// A server that this command starts, once it is ready.
+pub(crate) fn serving(mut command: Command) -> Serving {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
     let address = line.trim().strip_prefix("voxlane is ready: ").and_then(|url| url.split_once("://"));
@@ -268,9 +270,14 @@ pub(crate) fn serve_at_both(listen: &str, admin: &str, extra: &[&str]) -> Servin
 }
 
 impl Serving {
-    pub(crate) fn terminate(mut self) -> (Option<i32>, String) {
+    pub(crate) fn terminate(self) -> (Option<i32>, String) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+        self.ended()
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().expect("an end");
         (status.code(), self.log.join().expect("no panic"))
     }

@@ -1,15 +1,18 @@
 // Speaks through one of OpenAI's SDKs for JavaScript and prints what came as one line of JSON.
-// node realtime.mjs CLIENT URL KEY TEXT LONG
+// node realtime.mjs CLIENT URL KEY MODEL VOICE TEXT LONG
 import OpenAI from 'openai';
 import { OpenAIRealtimeWS } from 'openai/realtime/ws';
 import { OpenAIRealtimeWebSocket } from 'openai/realtime/websocket';
 import * as agents from '@openai/agents-realtime';
 import WebSocket from 'ws';
 
-const [client, url, key, text, long] = process.argv.slice(2);
+const [client, url, key, model, voice, text, long] = process.argv.slice(2);
 // A pipe takes its time: the process ends when everything is through.
 const out = (value) => process.stdout.write(JSON.stringify(value) + '\n', () => process.exit(0));
-const fail = (error) => out({ error: String(error?.error?.code ?? error?.message ?? error) });
+// Each client wraps what it was told once or twice.
+const told = (error) => (error?.error ? told(error.error) : String(error?.code ?? error?.message ?? error));
+const fail = (error) => out({ error: told(error) });
+const failed = (response) => response.status === 'failed' && fail({ error: response.status_details.error });
 setTimeout(() => fail('timeout'), 60_000).unref();
 process.on('unhandledRejection', fail);
 
@@ -35,18 +38,19 @@ async function sdk(make) {
     socket.send({ type: 'response.create' });
   };
   socket.on('session.created', () => {
-    socket.send({ type: 'session.update', session: { type: 'realtime', audio: { output: { voice: 'june' } } } });
+    socket.send({ type: 'session.update', session: { type: 'realtime', audio: { output: { voice } } } });
     say(text);
   });
   socket.on('response.done', ({ response }) => {
+    if (failed(response)) return;
     if (turn++ === 0) return say(long);
     out({ pcm: Buffer.concat(pcm).toString('base64'), interrupted: response.status, events });
   });
 }
 
 async function agent() {
-  const transport = new agents.OpenAIRealtimeWebSocket({ url: url.replace('https', 'wss') + '/realtime?model=tts-tiny', createWebSocket: undefined });
-  const session = new agents.RealtimeSession(new agents.RealtimeAgent({ name: 'speaker', voice: 'june' }), { transport, model: 'tts-tiny' });
+  const transport = new agents.OpenAIRealtimeWebSocket({ url: url.replace('https', 'wss') + '/realtime?model=' + model });
+  const session = new agents.RealtimeSession(new agents.RealtimeAgent({ name: 'speaker', voice }), { transport, model });
   const events = [];
   const pcm = [];
   let turn = 0;
@@ -60,6 +64,7 @@ async function agent() {
     }
   });
   session.transport.on('turn_done', () => {
+    if (failed(events.findLast((event) => event.type === 'response.done').response)) return;
     if (turn === 0) {
       turn = 1;
       return session.sendMessage(long);
@@ -72,7 +77,6 @@ async function agent() {
 }
 
 const openai = new OpenAI({ apiKey: key, baseURL: url, dangerouslyAllowBrowser: true });
-const model = 'tts-tiny';
 if (client === 'server') await sdk(async () => OpenAIRealtimeWS.create(openai, { model }));
 if (client === 'browser') {
   globalThis.WebSocket = WebSocket;

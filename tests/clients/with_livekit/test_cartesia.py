@@ -2,28 +2,16 @@
 
 import asyncio
 
-import aiohttp
 import cartesia as vendor
 import pytest
-from livekit.agents import APIConnectOptions, APIError, APIStatusError
+from livekit.agents import APIError, APIStatusError
 from livekit.plugins import cartesia
 
-from speaking import KEY, LONG, RATE, TEXT, check_words, freed_within, guarded, metric, snr_db, speech
+import turns
+from speaking import KEY, LONG, RATE, TEXT, cancelled, check_words, freed_in_two_steps, metric, snr_db, speech
+from turns import ONCE, speak
 
 RAW = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": RATE}
-ONCE = APIConnectOptions(max_retry=0, timeout=10)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with guarded() as urls:
-        yield urls
-
-
-@pytest.fixture(scope="module")
-def scripted():
-    with guarded("--engine", "scripted") as urls:
-        yield urls
 
 
 def sdk(server, key=KEY):
@@ -36,29 +24,8 @@ def plugin(server, session, voice="june", key=KEY, **options):
     return cartesia.TTS(voice=voice, api_key=key, base_url=server[0], http_session=session, sample_rate=RATE, **options)
 
 
-async def speak(tts, text):
-    """Speaks text word by word; gives PCM and timed words."""
-    pcm, words = b"", []
-    async with tts.stream(conn_options=ONCE) as stream:
-        for word in text.split():
-            stream.push_text(word + " ")
-        stream.end_input()
-        async for event in stream:
-            pcm += bytes(event.frame.data)
-            words += event.frame.userdata.get("lk.timed_transcripts", [])
-    return pcm, words
-
-
 def run(server, body, **options):
-    async def go():
-        async with aiohttp.ClientSession() as session:
-            tts = plugin(server, session, **options)
-            try:
-                return await body(tts)
-            finally:
-                await tts.aclose()
-
-    return asyncio.run(go())
+    return turns.run(lambda session: plugin(server, session, **options), body)
 
 
 def asked(voice, **fields):
@@ -98,6 +65,7 @@ def test_the_sdk_streams_text_over_its_socket(server):
 
 
 def test_the_sdk_cancels_one_context_and_hears_the_other(server):
+    before = cancelled(server)
     with sdk(server).tts.websocket_connect() as connection:
         doomed = connection.context(**asked("clara"))
         doomed.push(LONG)
@@ -111,7 +79,7 @@ def test_the_sdk_cancels_one_context_and_hears_the_other(server):
         assert events[-1].type == "done"
         pcm = b"".join(event.audio for event in events if event.type == "chunk")
         assert snr_db(speech(server, TEXT, "june", language="english"), pcm) >= 40
-        assert freed_within(server, 5.0)
+        assert freed_in_two_steps(server, before)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +114,13 @@ def test_a_sentence_through_the_plugin_is_the_sentence_of_the_speech_endpoint(se
     check_words([(str(word), word.start_time) for word in words], TEXT, len(pcm) / 2 / RATE)
 
 
+@pytest.mark.parametrize("speed", [0.6, 1.5])
+def test_the_plugins_speed_is_that_of_the_speech_endpoint(server, speed):
+    pcm, words = run(server, lambda tts: speak(tts, TEXT), speed=speed)
+    assert snr_db(speech(server, TEXT, "june", language="english", speed=speed), pcm) >= 40
+    check_words([(str(word), word.start_time) for word in words], TEXT, len(pcm) / 2 / RATE)
+
+
 def test_the_plugin_without_streaming_hears_the_same(server):
     async def synthesize(tts):
         return bytes((await tts.synthesize(TEXT, conn_options=ONCE).collect()).data)
@@ -157,6 +132,8 @@ def test_the_plugin_without_streaming_hears_the_same(server):
 
 
 def test_the_plugin_is_interrupted_and_the_engine_lets_go(server):
+    freed = cancelled(server)
+
     async def interrupt(tts):
         stream = tts.stream(conn_options=ONCE)
         stream.push_text(LONG)
@@ -166,7 +143,7 @@ def test_the_plugin_is_interrupted_and_the_engine_lets_go(server):
         await stream.aclose()
         # It sends no cancel: it closes the socket when the next turn begins.
         await speak(tts, "And one more.")
-        return await asyncio.to_thread(freed_within, server, 5.0)
+        return await asyncio.to_thread(freed_in_two_steps, server, freed)
 
     before = metric(server, "voxlane_contexts_finished_total", 'reason="done"')
     assert run(server, interrupt)

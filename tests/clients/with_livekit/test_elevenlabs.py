@@ -4,30 +4,18 @@ import asyncio
 import base64
 import subprocess
 
-import aiohttp
 import numpy as np
 import pytest
 from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
-from livekit.agents import APIConnectOptions, APIError, APIStatusError
+from livekit.agents import APIError, APIStatusError
 from livekit.plugins import elevenlabs
 
-from speaking import KEY, LONG, RATE, TEXT, check_words, freed_within, guarded, metric, snr_db, speech
+import turns
+from speaking import KEY, LONG, RATE, TEXT, cancelled, check_words, freed_in_two_steps, guarded, metric, snr_db, speech
+from turns import ONCE, speak
 
 FORMAT = f"pcm_{RATE}"
-ONCE = APIConnectOptions(max_retry=0, timeout=10)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with guarded() as urls:
-        yield urls
-
-
-@pytest.fixture(scope="module")
-def scripted():
-    with guarded("--engine", "scripted") as urls:
-        yield urls
 
 
 def sdk(server, key=KEY):
@@ -39,29 +27,8 @@ def plugin(server, session, voice="june", key=KEY, **options):
     return elevenlabs.TTS(voice_id=voice, api_key=key, base_url=server[0] + "/v1", http_session=session, **options)
 
 
-async def speak(tts, text):
-    """Speaks text word by word; gives PCM and timed words."""
-    pcm, words = b"", []
-    async with tts.stream(conn_options=ONCE) as stream:
-        for word in text.split():
-            stream.push_text(word + " ")
-        stream.end_input()
-        async for event in stream:
-            pcm += bytes(event.frame.data)
-            words += event.frame.userdata.get("lk.timed_transcripts", [])
-    return pcm, words
-
-
 def run(server, body, **options):
-    async def go():
-        async with aiohttp.ClientSession() as session:
-            tts = plugin(server, session, **options)
-            try:
-                return await body(tts)
-            finally:
-                await tts.aclose()
-
-    return asyncio.run(go())
+    return turns.run(lambda session: plugin(server, session, **options), body)
 
 
 def test_the_sdk_hears_what_the_speech_endpoint_gives(server):
@@ -101,6 +68,14 @@ def test_the_sdk_streams_text_over_tls(tmp_path, monkeypatch):
         assert snr_db(speech(secure, TEXT, "june"), pcm) >= 40
 
 
+def test_the_engine_lets_go_when_the_sdk_stops_reading(server):
+    before = cancelled(server)
+    stream = sdk(server).text_to_speech.stream("june", text=LONG, output_format=FORMAT)
+    assert next(stream)
+    stream.close()
+    assert freed_in_two_steps(server, before)
+
+
 def test_the_sdk_lists_the_voices(server):
     voices = sdk(server).voices.get_all().voices
     assert {voice.name for voice in voices} == {"clara", "marcus", "nora", "june"}
@@ -133,6 +108,14 @@ def test_the_plugin_decodes_opus(server):
     assert np.corrcoef(decoded, expected)[0, 1] > 0.9, "lossy, but the same wave at the same place"
 
 
+@pytest.mark.parametrize("speed", [0.8, 1.2])
+def test_the_plugins_speed_is_that_of_the_speech_endpoint(server, speed):
+    settings = elevenlabs.VoiceSettings(stability=0.5, similarity_boost=0.5, speed=speed)
+    pcm, words = run(server, lambda tts: speak(tts, TEXT), voice_settings=settings)
+    assert snr_db(speech(server, TEXT, "june", speed=speed), pcm) >= 40
+    check_words([(str(word), word.start_time) for word in words], TEXT, len(pcm) / 2 / RATE)
+
+
 def test_the_plugin_without_streaming_hears_the_same(server):
     async def synthesize(tts):
         return bytes((await tts.synthesize(TEXT, conn_options=ONCE).collect()).data)
@@ -154,6 +137,8 @@ def test_the_plugin_speaks_turn_after_turn_on_one_connection(server):
 
 
 def test_the_plugin_is_interrupted_and_the_engine_lets_go(server):
+    before = cancelled(server)
+
     async def interrupt(tts):
         stream = tts.stream(conn_options=ONCE)
         for word in LONG.split():
@@ -162,20 +147,22 @@ def test_the_plugin_is_interrupted_and_the_engine_lets_go(server):
         assert metric(server, "voxlane_engine_contexts_open") == 1
         await stream.aclose()
         # The connection stays: what ends the context is the plugin's message.
-        return await asyncio.to_thread(freed_within, server, 5.0)
+        return await asyncio.to_thread(freed_in_two_steps, server, before)
 
     # Words one by one, so that the turn is broken off before it is flushed.
     assert run(server, interrupt, auto_mode=False)
 
 
 def test_the_plugin_that_is_closed_frees_the_engine(server):
+    before = cancelled(server)
+
     async def leave(tts):
         stream = tts.stream(conn_options=ONCE)
         stream.push_text(LONG)
         await anext(stream)
 
     run(server, leave)
-    assert freed_within(server, 5.0)
+    assert freed_in_two_steps(server, before)
 
 
 @pytest.mark.parametrize(("voice", "key", "status"), [("claire", KEY, 404), ("steady", "wrong", 401)])

@@ -1,30 +1,31 @@
 //! [`Backend`] on one CUDA device.
 
+mod flight;
 mod options;
 mod record;
 
 use std::collections::VecDeque;
-use std::ffi::c_void;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use contract::{Lane, LaunchId, Partition, ShapeKey, Span, Stage, Tick};
+use contract::{Lane, Partition, ShapeKey, Stage};
 use device::{
     Backend, Completed, DeviceError, Dtype, ExecutableId, HostTensor, Launch, PagedId, PagedSpec, Program,
     StateId, StateSpec, WeightForm, WeightId,
 };
 
 use crate::compile;
-use crate::driver::{Driver, Events, Pinned, Stream};
+use crate::driver::{Driver, Events, Stream};
 use crate::executable::{Executable, Variant, shapes};
 use crate::kernels::{Kernels, shared_max};
 use crate::lower::{Precision, Storage, Target, lower};
 use crate::store::{Store, Workshop};
+use flight::{Bell, Flight, Stranded};
 pub use options::{Clock, CudaOptions, Notify};
 
 /// Launches one executable may have in flight.
 const IN_FLIGHT_MAX: usize = 3;
-/// Setting named when working memory does not fit.
-const ARENA_SETTING: &str = "max_contexts";
+/// What helps when working memory does not fit.
+const ARENA_REMEDY: &str = "lower engine.contexts_max";
 
 /// One working memory, shared by executables that never run at the same time.
 #[derive(Clone, Copy, Default)]
@@ -45,34 +46,12 @@ struct LaneStreams {
     last_whole: Option<bool>,
 }
 
-struct Flight {
-    launch: LaunchId,
-    lane: Lane,
-    executable: usize,
-    variant: usize,
-    rows: usize,
-    tokens: usize,
-    buffers: (Pinned, Pinned),
-    events: Events,
-}
-
-/// What the driver's thread tells: which launch ended when.
-struct Bell {
-    ended: Mutex<Vec<(LaunchId, Tick)>>,
-    clock: Clock,
-    notify: Notify,
-}
-
-struct Ring {
-    bell: Arc<Bell>,
-    launch: LaunchId,
-}
-
 /// A processor made of one CUDA device. Lanes are streams on partitions of its SMs; executables are graphs.
 pub struct CudaBackend {
     // Dropped in this order: nothing below may outlive the driver's work.
     executables: Vec<Option<Executable>>,
     flights: Vec<Flight>,
+    stranded: Vec<Stranded>,
     done: VecDeque<Completed>,
     bell: Arc<Bell>,
     streams: [LaneStreams; 3],
@@ -115,14 +94,6 @@ const fn home(key: ShapeKey) -> Lane {
     }
 }
 
-unsafe extern "C" fn ring(data: *mut c_void) {
-    // SAFETY: made by `Box::into_raw` for this one call.
-    let ring = unsafe { Box::from_raw(data.cast::<Ring>()) };
-    let now = (ring.bell.clock)();
-    ring.bell.ended.lock().unwrap_or_else(PoisonError::into_inner).push((ring.launch, now));
-    (ring.bell.notify)();
-}
-
 impl CudaBackend {
     /// Opens the device, compiles or finds the kernels, splits the SMs.
     ///
@@ -135,10 +106,17 @@ impl CudaBackend {
         // A kept file that has been damaged must not keep the engine from starting.
         let kernels = match Kernels::load(&driver, &images) {
             Err(_) if options.kernel_cache.is_some() => {
-                Kernels::load(&driver, &compile::compile_all(&architecture, None)?)?
+                Kernels::load(&driver, &compile::compile_all(&architecture, None)?)
             }
-            loaded => loaded?,
+            loaded => loaded,
         };
+        let kernels = kernels.map_err(|error| DeviceError::BadSetting {
+            setting: "engine.device",
+            what: format!(
+                "{error} (NVRTC {}; one newer than the driver makes what it cannot load)",
+                compile::release()
+            ),
+        })?;
         let mut lane = |partition, urgent| {
             let own = driver.stream(partition, urgent)?;
             let whole =
@@ -151,6 +129,7 @@ impl CudaBackend {
         Ok(Self {
             executables: Vec::new(),
             flights: Vec::new(),
+            stranded: Vec::new(),
             done: VecDeque::new(),
             bell: Arc::new(bell),
             streams,
@@ -170,70 +149,6 @@ impl CudaBackend {
     #[must_use]
     pub fn bytes(&self) -> (usize, usize) {
         (self.store.bytes, self.arenas.iter().map(|arena| arena.bytes).sum())
-    }
-
-    /// Takes over launches that have ended.
-    fn collect(&mut self) {
-        let ended = std::mem::take(&mut *self.bell.ended.lock().unwrap_or_else(PoisonError::into_inner));
-        for (launch, finished) in ended {
-            let Some(index) = self.flights.iter().position(|flight| flight.launch == launch) else {
-                continue;
-            };
-            let flight = self.flights.remove(index);
-            let completed = self.land(flight, finished);
-            self.done.push_back(completed);
-        }
-        self.look_for_loss();
-    }
-
-    /// A device that faults rings no bell: its events say so.
-    fn look_for_loss(&mut self) {
-        let Some(first) = self.flights.first() else { return };
-        if self.lost.is_none()
-            && let Err(error) = self.driver.has_come(first.events.after)
-        {
-            self.lost = Some(error.to_string());
-        }
-        let Some(what) = self.lost.clone() else { return };
-        let now = (self.bell.clock)();
-        for flight in self.flights.drain(..) {
-            let result = Err(DeviceError::LaneLost { lane: flight.lane.name(), what: what.clone() });
-            let Flight { launch, lane, .. } = flight;
-            self.done.push_back(Completed {
-                launch,
-                lane,
-                started: now,
-                finished: now,
-                cores: Vec::new(),
-                result,
-            });
-        }
-    }
-
-    fn land(&mut self, flight: Flight, finished: Tick) -> Completed {
-        let Flight { launch, lane, executable, variant, rows, tokens, buffers, events } = flight;
-        let took = self.driver.between(events).unwrap_or(0.0);
-        self.spare_events.push(events);
-        let started = finished + Span::from_micros(-(took.max(0.0) as i64));
-        let Some(executable) = self.executables.get_mut(executable).and_then(Option::as_mut) else {
-            let what = "its executable was released while in flight".to_owned();
-            let result = Err(DeviceError::LaneLost { lane: lane.name(), what });
-            return Completed { launch, lane, started, finished, cores: Vec::new(), result };
-        };
-        let mut at = 0;
-        let mut outputs = Vec::new();
-        for (dtype, live, room) in executable.outputs(variant, rows, tokens) {
-            // SAFETY: the launch has ended, so the copy into these words is over.
-            let words = unsafe { std::slice::from_raw_parts(buffers.1.at.add(at), live) };
-            outputs.push(match dtype {
-                Dtype::F32 => HostTensor::F32(words.iter().map(|&word| f32::from_bits(word)).collect()),
-                Dtype::I32 => HostTensor::I32(words.iter().map(|&word| word.cast_signed()).collect()),
-            });
-            at += room;
-        }
-        executable.idle.push(buffers);
-        let cores = self.driver.partition_range(executable.key.partition).collect();
-        Completed { launch, lane, started, finished, cores, result: Ok(outputs) }
     }
 
     fn row(&self, state: StateId, slot: u32, dtype: Dtype, width: usize) -> Result<u64, DeviceError> {
@@ -282,7 +197,7 @@ impl Backend for CudaBackend {
         let mut variants = Vec::new();
         for shape in shapes(key, program) {
             let lowered = lower(program, &self.store.catalog, shape, target);
-            variants.push(Variant { shape, lowered, graph: None });
+            variants.push(Variant::new(program, shape, lowered));
         }
         let (bytes, counters) = variants.iter().fold((0, 1), |(bytes, counters), variant| {
             (bytes.max(variant.lowered.bytes), counters.max(variant.lowered.counters))
@@ -294,8 +209,7 @@ impl Backend for CudaBackend {
             self.store.derive(&mut shop, &variant.lowered.steps)?;
         }
         let mut executable = Executable::new(key, program.clone(), variants, self.scratch_slot);
-        executable.inputs_at =
-            self.driver.take(4 * executable.input_words, "launch inputs", ARENA_SETTING)?;
+        executable.inputs_at = self.driver.take(4 * executable.input_words, "launch inputs", ARENA_REMEDY)?;
         for _ in 0..IN_FLIGHT_MAX {
             let inputs = self.driver.pinned(executable.input_words)?;
             executable.idle.push((inputs, self.driver.pinned(executable.output_words)?));
@@ -312,6 +226,11 @@ impl Backend for CudaBackend {
     fn release(&mut self, executable: ExecutableId) {
         let Some(place) = self.executables.get_mut(executable.0 as usize) else { return };
         if let Some(released) = place.take() {
+            // The place may be another's before they are given back.
+            self.stranded
+                .iter_mut()
+                .filter(|stranded| stranded.executable == Some(executable.0 as usize))
+                .for_each(|stranded| stranded.executable = None);
             for graph in released.variants.into_iter().filter_map(|variant| variant.graph) {
                 self.driver.discard(graph);
             }
@@ -328,72 +247,7 @@ impl Backend for CudaBackend {
         if let Some(what) = &self.lost {
             return Err(DeviceError::LaneLost { lane: launch.lane.name(), what: what.clone() });
         }
-        let index = launch.executable.0 as usize;
-        let known = self.executables.get(index).and_then(Option::as_ref);
-        let executable = known.ok_or_else(|| DeviceError::BadInput {
-            input: format!("executable {} (never built, or released)", launch.executable.0),
-            given: 0,
-            expected: 1,
-        })?;
-        let variant = executable.admit(&launch)?;
-        if executable.variants[variant].graph.is_none() {
-            self.record()?;
-        }
-        let events = match self.spare_events.pop() {
-            Some(events) => events,
-            None => self.driver.events()?,
-        };
-        let Some(executable) = self.executables[index].as_mut() else { return Ok(()) };
-        let Some(buffers) = executable.idle.pop() else {
-            return Err(DeviceError::BadInput {
-                input: "launches of one executable in flight".to_owned(),
-                given: IN_FLIGHT_MAX + 1,
-                expected: IN_FLIGHT_MAX,
-            });
-        };
-        // SAFETY: these words belong to a launch that is not in flight.
-        let words = unsafe { std::slice::from_raw_parts_mut(buffers.0.at, executable.input_words) };
-        executable.fill(variant, &launch, words);
-
-        let whole = executable.key.partition == Partition::Whole;
-        let streams = &mut self.streams[lane_index(home(executable.key))];
-        let stream = if whole { streams.whole } else { streams.own };
-        let driver = &self.driver;
-        if streams.last_whole.is_some_and(|last| last != whole) {
-            driver.wait(stream, streams.order.after)?;
-        }
-        streams.last_whole = Some(whole);
-        driver.copy_in(stream, executable.inputs_at, buffers.0, executable.input_words)?;
-        driver.mark(events.before, stream)?;
-        if let Some(graph) = &executable.variants[variant].graph {
-            driver.run(graph, stream)?;
-        }
-        driver.mark(events.after, stream)?;
-        let arena = self.arenas[arena_index(executable.key)];
-        let lowered = &executable.variants[variant].lowered;
-        let mut at = 0;
-        for (&id, (_, live, room)) in
-            executable.program.outputs.iter().zip(executable.outputs(variant, launch.rows, launch.tokens))
-        {
-            let from = arena.at + lowered.values[id.0 as usize].unwrap_or(0) as u64;
-            driver.copy_out(stream, buffers.1, at, from, live)?;
-            at += room;
-        }
-        driver.mark(streams.order.after, stream)?;
-        let data = Box::into_raw(Box::new(Ring { bell: Arc::clone(&self.bell), launch: launch.launch }));
-        // SAFETY: the callback takes the box over and uses no CUDA.
-        unsafe { driver.then(stream, ring, data.cast())? };
-        self.flights.push(Flight {
-            launch: launch.launch,
-            lane: launch.lane,
-            executable: index,
-            variant,
-            rows: launch.rows,
-            tokens: launch.tokens,
-            buffers,
-            events,
-        });
-        Ok(())
+        self.take_off(launch)
     }
 
     fn poll(&mut self) -> Option<Completed> {
@@ -455,7 +309,7 @@ impl Backend for CudaBackend {
             let background = self.driver.partition_sms(Partition::Background);
             format!("cuda ({name}, {precision}): {sms} SMs, lm {lm}, background {background}")
         } else {
-            format!("cuda ({name}, {precision}): {sms} SMs, not split")
+            format!("cuda ({name}, {precision}): {sms} SMs, not split ({})", self.driver.unsplit)
         }
     }
 }

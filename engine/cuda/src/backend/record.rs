@@ -4,7 +4,7 @@ use device::{DeviceError, ExecutableId};
 
 use contract::Partition;
 
-use super::{ARENA_SETTING, Arena, CudaBackend, arena_index, home, lane_index};
+use super::{ARENA_REMEDY, Arena, CudaBackend, arena_index, home, lane_index};
 use crate::executable::{Executable, Variant};
 use crate::launcher::launch_step;
 use crate::lower::{Place, Precision};
@@ -115,9 +115,9 @@ impl CudaBackend {
             self.driver.give(arena.counters_at);
         }
         self.arenas[index] = Arena {
-            at: self.driver.take(bytes, "working memory", ARENA_SETTING)?,
+            at: self.driver.take(bytes, "working memory", ARENA_REMEDY)?,
             bytes,
-            counters_at: self.driver.take(4 * counters, "counters", ARENA_SETTING)?,
+            counters_at: self.driver.take(4 * counters, "counters", ARENA_REMEDY)?,
             counters,
         };
         for executable in self.executables.iter_mut().flatten().filter(|e| arena_index(e.key) == index) {
@@ -141,7 +141,7 @@ fn resolver<'a>(
     move |place| match place {
         Place::Null => 0,
         Place::Value(id) => match executable.program.inputs.iter().position(|input| input == id) {
-            Some(input) => executable.inputs_at + 4 * executable.offsets[input] as u64,
+            Some(input) => executable.inputs_at + 4 * variant.offsets[input] as u64,
             None => arena.at + variant.lowered.values[id.0 as usize].unwrap_or(0) as u64,
         },
         Place::Temp(temp) => arena.at + variant.lowered.temps[*temp] as u64,

@@ -25,11 +25,17 @@ pub(crate) struct Driver {
     pub(crate) sms: u32,
     lm: Option<Green>,
     background: Option<Green>,
+    /// Why the lanes share all SMs, if they do.
+    pub(crate) unsplit: String,
+    elapsed: Elapsed,
     /// Everything taken, to be given back.
     taken: Vec<u64>,
     pinned: Vec<*mut c_void>,
     streams: Vec<sys::CUstream>,
 }
+
+/// Milliseconds from one event to another.
+type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
 struct Green {
     handle: sys::CUgreenCtx,
@@ -163,12 +169,12 @@ impl Driver {
     /// Device memory, zeroed, never given back before the backend is.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] with what was free and the setting that lowers it.
+    /// [`DeviceError::OutOfMemory`] with what was free and what helps.
     pub(crate) fn take(
         &mut self,
         bytes: usize,
         what: &str,
-        setting: &'static str,
+        remedy: &'static str,
     ) -> Result<u64, DeviceError> {
         let mut at = 0;
         let bytes = bytes.max(16);
@@ -180,7 +186,7 @@ impl Driver {
                 return Err(DeviceError::OutOfMemory {
                     what: format!("{what} on {} ({free} of {total} bytes are free)", self.name),
                     asked: bytes as u64,
-                    setting,
+                    remedy,
                 });
             }
             check(sys::cuMemsetD8_v2(at, 0, bytes), "clearing memory")?;
@@ -325,11 +331,20 @@ impl Driver {
         }
     }
 
+    /// Whether a stream has nothing left to do; an error when the device is lost.
+    pub(crate) fn is_idle(&self, stream: Stream) -> Result<bool, DeviceError> {
+        // SAFETY: a live stream.
+        match unsafe { sys::cuStreamQuery(stream.raw) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => check(result, "the device was lost").map(|()| true),
+        }
+    }
+
     /// Microseconds between two events that have come.
     pub(crate) fn between(&self, events: Events) -> Result<f32, DeviceError> {
         let mut millis = 0.0;
         // SAFETY: both have come.
-        let result = unsafe { sys::cuEventElapsedTime_v2(&raw mut millis, events.before, events.after) };
+        let result = unsafe { (self.elapsed)(&raw mut millis, events.before, events.after) };
         check(result, "reading a time")?;
         Ok(millis * 1000.0)
     }

@@ -6,13 +6,15 @@ use std::mem::MaybeUninit;
 use cudarc::driver::sys;
 use device::DeviceError;
 
-use super::{Driver, Green, check, is_present};
+use super::{Driver, Elapsed, Green, check, is_present};
 
-/// The oldest driver with every call made here.
-const DRIVER_MIN: i32 = 12_080;
+/// The oldest driver with every call made here but those that partition (kernels by library: CUDA 12.0).
+const DRIVER_MIN: i32 = 12_000;
+/// The oldest driver that makes streams on parts of a device.
+const PARTITIONS_MIN: i32 = 12_050;
 
 fn setting(what: String) -> DeviceError {
-    DeviceError::BadSetting { setting: "device", what }
+    DeviceError::BadSetting { setting: "engine.device", what }
 }
 
 impl Driver {
@@ -28,12 +30,8 @@ impl Driver {
             check(sys::cuInit(0), "starting the driver").map_err(|e| setting(e.to_string()))?;
             let mut version = 0;
             check(sys::cuDriverGetVersion(&raw mut version), "the driver's version")?;
-            if version < DRIVER_MIN {
-                return Err(setting(format!(
-                    "the driver supports CUDA {}.{}, but 12.8 is the oldest that can be used; update it",
-                    version / 1000,
-                    version % 1000 / 10
-                )));
+            if let Some(what) = too_old(version, DRIVER_MIN) {
+                return Err(setting(format!("{what} is the oldest that can be used; update it")));
             }
             let mut count = 0;
             check(sys::cuDeviceGetCount(&raw mut count), "counting devices")?;
@@ -68,30 +66,39 @@ impl Driver {
                 sms: u32::try_from(sms).unwrap_or(0),
                 lm: None,
                 background: None,
+                unsplit: String::new(),
+                elapsed: elapsed()?,
                 taken: Vec::new(),
                 pinned: Vec::new(),
                 streams: Vec::new(),
             };
             driver.enter(primary)?;
-            if background_sms > 0 {
-                let (background, lm) = driver.split(background_sms)?;
+            if background_sms == 0 {
+                "as asked".clone_into(&mut driver.unsplit);
+            } else if let Some(what) = too_old(version, PARTITIONS_MIN) {
+                driver.unsplit = format!("{what} is the oldest that can");
+            } else if let Some((background, lm)) = driver.split(background_sms)? {
                 driver.background = Some(background);
                 driver.lm = Some(lm);
+            } else {
+                "this device and driver have no partitions".clone_into(&mut driver.unsplit);
             }
             Ok(driver)
         }
     }
 
-    /// Green contexts over `count` SMs (rounded up to the device's step) and over the rest.
-    unsafe fn split(&self, count: u32) -> Result<(Green, Green), DeviceError> {
+    /// Green contexts over `count` SMs (rounded up to the device's step) and over the rest; `None` where the
+    /// device or its driver knows no such thing.
+    unsafe fn split(&self, count: u32) -> Result<Option<(Green, Green)>, DeviceError> {
         use sys::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
         // SAFETY: plain calls with pointers to locals, each checked.
         unsafe {
             let mut all = MaybeUninit::<sys::CUdevResource>::zeroed();
-            check(
-                sys::cuDeviceGetDevResource(self.device, all.as_mut_ptr(), CU_DEV_RESOURCE_TYPE_SM),
-                "the device's SMs",
-            )?;
+            let known = sys::cuDeviceGetDevResource(self.device, all.as_mut_ptr(), CU_DEV_RESOURCE_TYPE_SM);
+            if known == sys::CUresult::CUDA_ERROR_NOT_SUPPORTED {
+                return Ok(None);
+            }
+            check(known, "the device's SMs")?;
             let mut part = MaybeUninit::<sys::CUdevResource>::zeroed();
             let mut rest = MaybeUninit::<sys::CUdevResource>::zeroed();
             let mut groups = 1;
@@ -103,11 +110,14 @@ impl Driver {
                 0,
                 count,
             );
+            if split == sys::CUresult::CUDA_ERROR_NOT_SUPPORTED {
+                return Ok(None);
+            }
             check(split, "splitting SMs").map_err(|error| DeviceError::BadSetting {
-                setting: "background_sms",
+                setting: "engine.background_sms",
                 what: format!("{count} of {} SMs cannot be split off: {error}", self.sms),
             })?;
-            Ok((self.green(part.as_mut_ptr())?, self.green(rest.as_mut_ptr())?))
+            Ok(Some((self.green(part.as_mut_ptr())?, self.green(rest.as_mut_ptr())?)))
         }
     }
 
@@ -127,5 +137,45 @@ impl Driver {
             check(sys::cuCtxFromGreenCtx(&raw mut context, handle), "a partition's context")?;
             Ok(Green { handle, context, sms })
         }
+    }
+}
+
+/// What to say of a driver (1000 * major + 10 * minor) that is older than `least`.
+fn too_old(version: i32, least: i32) -> Option<String> {
+    let name = |version: i32| format!("{}.{}", version / 1000, version % 1000 / 10);
+    (version < least).then(|| format!("the driver supports CUDA {}, but {}", name(version), name(least)))
+}
+
+/// The call that times events, by the name that every driver has: the bindings know only the one that came
+/// with CUDA 12.8.
+fn elapsed() -> Result<Elapsed, DeviceError> {
+    // SAFETY: the driver's library is there, and the symbol has this signature since CUDA 2.
+    let found = unsafe { sys::culib().get::<Elapsed>(b"cuEventElapsedTime\0") };
+    found.map(|symbol| *symbol).map_err(|error| setting(format!("the driver times no events: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_is_too_old_is_named_with_the_oldest_that_would_do() {
+        assert_eq!(too_old(12_080, DRIVER_MIN), None);
+        assert_eq!(too_old(12_050, PARTITIONS_MIN), None);
+        let old = too_old(11_080, DRIVER_MIN).expect("too old");
+        assert_eq!(old, "the driver supports CUDA 11.8, but 12.0");
+        assert_eq!(
+            too_old(12_040, PARTITIONS_MIN).expect("too old"),
+            "the driver supports CUDA 12.4, but 12.5"
+        );
+    }
+
+    #[test]
+    fn without_a_driver_it_says_what_to_install_or_choose() {
+        // Where there is one, the device number is at fault.
+        let Err(error) = Driver::open(u32::MAX, 0) else { panic!("opened") };
+        let text = error.to_string();
+        assert!(text.contains("engine.device"), "{text}");
+        assert!(is_present() || text.contains("install one, or choose cpu"), "{text}");
     }
 }

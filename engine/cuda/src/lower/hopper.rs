@@ -13,15 +13,21 @@ pub(super) struct Tile {
     pairs: bool,
 }
 
+/// Columns of which a tile of 96 serves 128 rows better than one of 64.
+const WIDE: usize = 8192;
 /// The kernels take k in steps of this many values.
 const STEP: usize = 64;
 /// Blocks of a cluster at most: what every card grants. Blocks that fill an SM find fewer neighbours.
 const SPLITS_MAX: usize = 8;
 const SPLITS_MAX_ALONE: usize = 6;
+/// SMs of which blocks that fill them find a cluster's neighbours, out of eight.
+const NEIGHBOURS: usize = 7;
 /// Steps of k a block takes at least.
 const STEPS_MIN: usize = 3;
 /// What one more part costs, in steps of k: its tile is read once more.
 const PART_COST: f64 = 0.3;
+/// What the beginning and the end of a block cost that has an SM to itself, in steps of k: nothing runs beside them.
+const ALONE_COST: f64 = 8.0;
 /// Alignment the matrix instructions ask of shared memory; a block aligns its own.
 const ALIGN: usize = 1024;
 
@@ -44,6 +50,8 @@ const T128X32: Tile = tile("product_hopper_128x32", 128, 32, 256, 5, true);
 const T128X64: Tile = tile("product_hopper_128x64", 128, 64, 256, 4, true);
 const T128X96: Tile = tile("product_hopper_128x96", 128, 96, 256, 3, true);
 const T128X256: Tile = tile("product_hopper_128x256", 128, 256, 256, 4, false);
+const T192X64: Tile = tile("product_hopper_192x64", 192, 64, 384, 3, false);
+const T192X128: Tile = tile("product_hopper_192x128", 192, 128, 384, 5, false);
 const T256X128: Tile = tile("product_hopper_256x128", 256, 128, 512, 4, false);
 
 impl Tile {
@@ -64,9 +72,13 @@ pub(super) fn choose(rows: usize, cols: usize, depth: usize) -> &'static Tile {
         17..=32 => &T32X64,
         33..=64 => &T64X64,
         65..=128 if weights <= 4 << 20 => &T128X32,
+        65..=128 if cols > WIDE => &T128X96,
         65..=128 => &T128X64,
-        129..=256 if weights < 12 << 20 => &T128X64,
         _ if cols <= 64 => &T128X64,
+        129..=192 if weights < 12 << 20 && cols <= 4096 => &T192X64,
+        129..=192 => &T192X128,
+        193..=256 if cols > 4096 => &T128X96,
+        193..=256 if weights < 12 << 20 => &T128X64,
         257.. if cols <= 288 && cols.is_multiple_of(96) => &T128X96,
         257.. if cols >= 768 && depth >= 3072 => &T128X256,
         _ => &T256X128,
@@ -82,9 +94,14 @@ pub(super) fn splits(tile: &Tile, blocks: usize, depth: usize, sms: usize) -> us
     // A cluster's blocks lie on neighbouring SMs, of which a small partition has few.
     let most = if tile.pairs { SPLITS_MAX } else { SPLITS_MAX_ALONE }.min((sms / 4).max(1));
     let cost = |parts: usize| {
-        let share = (blocks * parts) as f64 / sms.max(1) as f64;
-        let rounds = if tile.pairs { share.max(1.0) } else { share.ceil() };
-        steps.div_ceil(parts) as f64 * rounds + PART_COST * parts as f64
+        let share = |sms: usize| (blocks * parts) as f64 / sms.max(1) as f64;
+        let taken = steps.div_ceil(parts) as f64;
+        let time = match (tile.pairs, parts) {
+            (true, _) => taken * share(sms).max(1.0),
+            (false, 1 | 2) => (taken + ALONE_COST) * share(sms).ceil(),
+            (false, _) => (taken + ALONE_COST) * share(sms * NEIGHBOURS / 8).ceil(),
+        };
+        time + PART_COST * parts as f64
     };
     let fits = (1..=most).filter(|&parts| parts == 1 || steps / parts >= STEPS_MIN);
     fits.min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(1)
@@ -110,16 +127,32 @@ mod tests {
     }
 
     #[test]
+    fn the_measured_best_is_chosen_for_a_decode_step_of_128_to_256_rows() {
+        let down = |rows| parts(rows, 2048, 6144);
+        assert_eq!(parts(128, 12_288, 2048), ("product_hopper_128x96", 2));
+        assert_eq!(down(128), ("product_hopper_128x64", 6));
+        assert_eq!(parts(192, 12_288, 2048), ("product_hopper_192x128", 1));
+        assert_eq!(down(192), ("product_hopper_192x128", 6));
+        assert_eq!(parts(192, 4096, 1024), ("product_hopper_192x64", 2));
+        assert_eq!(parts(192, 6144, 1024), ("product_hopper_192x128", 2));
+        assert_eq!(parts(192, 2048, 2048), ("product_hopper_192x64", 3));
+        assert_eq!(parts(256, 12_288, 2048), ("product_hopper_128x96", 1));
+        assert_eq!(down(256), ("product_hopper_256x128", 6));
+    }
+
+    #[test]
     fn many_rows_take_wide_tiles_and_k_whole() {
         assert_eq!(parts(25_600, 384, 2688), ("product_hopper_256x128", 1));
         assert_eq!(parts(5120, 768, 5376), ("product_hopper_128x256", 1));
         assert_eq!(parts(102_400, 288, 384), ("product_hopper_128x96", 1));
-        assert_eq!(parts(256, 12_288, 2048).0, "product_hopper_256x128");
+        assert_eq!(parts(1000, 12_288, 2048), ("product_hopper_256x128", 1));
     }
 
     #[test]
     fn every_tile_fits_a_block_and_twice_where_it_says_so() {
-        for tile in [T8X64, T16X64, T32X64, T64X64, T128X32, T128X64, T128X96, T128X256, T256X128] {
+        for tile in
+            [T8X64, T16X64, T32X64, T64X64, T128X32, T128X64, T128X96, T128X256, T192X64, T192X128, T256X128]
+        {
             let most = if tile.pairs { 113 << 10 } else { 226 << 10 };
             assert!(tile.shared() + 4 * tile.rows <= most, "{}: {}", tile.name, tile.shared());
         }

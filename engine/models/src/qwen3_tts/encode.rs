@@ -140,6 +140,14 @@ impl EncodeJob for ClipJob {
                 if outputs.len() != self.facts.codec_states.len() {
                     return Err(unexpected("reading the primed codec"));
                 }
+                // Every context that speaks with the clip would start from it.
+                let finite = |row: &HostTensor| match row {
+                    HostTensor::F32(values) => values.iter().all(|value| value.is_finite()),
+                    HostTensor::I32(_) => true,
+                };
+                if !outputs.iter().all(finite) {
+                    return Err(EngineError::NotFinite);
+                }
                 self.image = self.facts.codec_states.iter().copied().zip(outputs).collect();
                 Step::Done
             }

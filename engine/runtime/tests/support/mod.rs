@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use contract::{
-    Chunk, ContextId, EngineHandle, FinishReason, Layout, OpenContext, Output, OutputSink, Playback,
+    Chunk, Clip, ContextId, EngineHandle, FinishReason, Layout, OpenContext, Output, OutputSink, Playback,
     Sampling, SinkFull, Span, Tick, Usage, VoiceChoice,
 };
 use runtime::{ModelSource, OpenOptions};
@@ -27,6 +27,16 @@ pub(crate) fn start() -> Instant {
 
 pub(crate) fn now() -> Tick {
     Tick::after_start(start().elapsed())
+}
+
+/// Two seconds of an embedded voice, as a client would bring it.
+pub(crate) fn clip() -> Arc<Clip> {
+    let path = checkpoint().join("voices/june.wav");
+    let mut reader = hound::WavReader::open(path).expect("the embedded voice");
+    let samples: Vec<f32> =
+        reader.samples::<i16>().map(|s| f32::from(s.expect("a sample")) / 32_768.0).collect();
+    let transcript = Some("Some words that stand for the clip's own.".to_owned());
+    Arc::new(Clip { samples: samples[..48_000].to_vec(), sample_rate: 24_000, transcript, hash: [42; 16] })
 }
 
 /// What is tested here must hold on a machine that is busy with other things too, so nobody is refused for

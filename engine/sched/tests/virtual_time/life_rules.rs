@@ -94,6 +94,28 @@ fn a_cancel_frees_the_lm_state_within_two_steps() {
     world.command(Command::Cancel { context: id(1) });
     world.run_for(Span::from_micros(2 * 5_500));
     assert_eq!(world.sched.snapshot().engine.pages_used, 0);
+    let [none, one, two, more] = world.sched.snapshot().engine.cancelled_lm_freed;
+    assert_eq!((none + one + two, more), (1, 0));
+}
+
+#[test]
+fn a_cancel_in_company_frees_the_lm_within_two_steps_and_the_rest_with_its_chunk() {
+    for lane in Lane::ALL {
+        let mut world = world();
+        world.speak(1, 60);
+        world.speak(2, 60);
+        world.playback(1, Playback::Paused { played: Span::ZERO });
+        until_in(&mut world, lane);
+        world.command(Command::Cancel { context: id(1) });
+        // A second one changes nothing.
+        world.command(Command::Cancel { context: id(1) });
+        assert!(world.run_dry(1_000), "{lane:?}");
+        let stats = world.sched.snapshot().engine;
+        let [none, one, two, more] = stats.cancelled_lm_freed;
+        assert_eq!((none + one + two, more), (1, 0), "{lane:?}");
+        assert_eq!(stats.cancelled_freed.iter().sum::<u64>(), 1, "{lane:?}");
+        assert_eq!(world.finished(2), Some(FinishReason::Done), "{lane:?}");
+    }
 }
 
 #[test]

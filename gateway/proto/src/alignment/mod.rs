@@ -16,7 +16,7 @@ use times::Cursor;
 pub use times::{TimedCharacter, TimedWord, WORD_CHARACTERS_MAX, Words};
 
 use crate::reader::{Part, Run};
-use crate::wire::Heard;
+use crate::wire::{Heard, Speed};
 
 /// Most characters of text an answer repeats.
 pub const HEARD_CHARACTERS_MAX: usize = 16_384;
@@ -31,6 +31,8 @@ pub struct Alignment {
     past_characters: u64,
     past: String,
     pace: Pace,
+    /// How fast the voice is heard.
+    speed: Speed,
     /// Estimates never go back.
     floor: u64,
     /// How far characters have been given their times; `None` where nobody asks for them.
@@ -58,7 +60,18 @@ impl Alignment {
         Self { pace, ..self }
     }
 
-    /// What is known of the voice's pace by now.
+    /// The same, of a voice that is heard at this speed. Positions are those that are heard.
+    #[must_use]
+    pub fn at_speed(self, speed: Speed) -> Self {
+        Self { speed, ..self }
+    }
+
+    /// Characters heard in a voiced window.
+    fn per_window(&self) -> f64 {
+        self.pace.per_window() * self.speed.get()
+    }
+
+    /// What is known of the voice's pace by now: of its own, whatever the speed.
     #[must_use]
     pub const fn pace(&self) -> Pace {
         self.pace
@@ -128,7 +141,8 @@ impl Alignment {
         segment.end = Some(end);
         segment.start.get_or_insert(end);
         let (characters, windows) = (segment.characters, segment.voiced_before(u64::MAX));
-        self.pace.measure(characters, windows);
+        // As many as it would have taken at the voice's own speed.
+        self.pace.measure(characters, (windows as f64 * self.speed.get()).round() as u64);
     }
 
     /// Folds segments heard to their end away, so that a long text takes no more room than a short one.
@@ -152,7 +166,7 @@ impl Alignment {
     /// back, and one that was given stays. Those of a segment whose end is not known yet come by the voice's
     /// rate, the rest of it once its end is known. Empty unless made by [`Alignment::with_times`].
     pub fn timed(&mut self, until: u64) -> Vec<TimedCharacter> {
-        let pace = self.pace.per_window();
+        let pace = self.per_window();
         let mut out = Vec::new();
         if let Some(cursor) = &mut self.cursor {
             cursor.advance(until, pace, self.first, &self.segments, &mut out);
@@ -165,7 +179,7 @@ impl Alignment {
         self.forget(played);
         let mut text = self.past.clone();
         let mut characters = self.past_characters;
-        let pace = self.pace.per_window();
+        let pace = self.per_window();
         if let Some(segment) = self.segments.front() {
             let floor = self.floor.saturating_sub(characters);
             let part = segment.heard(played, pace, floor);

@@ -1,5 +1,6 @@
 //! `output_format`: container, encoding and rate.
 
+use codecs::mp3;
 use codecs::pcm::RawEncoding;
 
 use crate::speech::SpeechFormat;
@@ -8,6 +9,10 @@ use crate::wire::{Fields, WireError};
 /// What the samples lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Container {
+    /// Only in builds that make it.
+    Mp3 {
+        kbps: u16,
+    },
     Raw,
     Wav,
 }
@@ -40,6 +45,10 @@ impl OutputFormat {
         let container = match format.string("container", 64)?.as_deref() {
             Some("raw") => Container::Raw,
             Some("wav") => Container::Wav,
+            Some("mp3") if mp3::AVAILABLE => {
+                let bits = format.u32("bit_rate", 8_000, 320_000)?.unwrap_or(128_000);
+                Container::Mp3 { kbps: u16::try_from(bits / 1_000).unwrap_or(u16::MAX) }
+            }
             Some(other) => {
                 let hint = format!("this server makes no {other:?}; use raw or wav");
                 return Err(WireError::Unsupported { param: "output_format.container", hint });
@@ -49,7 +58,7 @@ impl OutputFormat {
         let encoding = format.choice("encoding", ENCODINGS)?;
         let encoding = match container {
             Container::Raw => format.required("encoding", encoding)?,
-            Container::Wav => encoding.unwrap_or(RawEncoding::S16Le),
+            Container::Mp3 { .. } | Container::Wav => encoding.unwrap_or(RawEncoding::S16Le),
         };
         if container == Container::Wav && matches!(encoding, RawEncoding::ALaw | RawEncoding::MuLaw) {
             let hint = "in a wav use pcm_s16le or pcm_f32le".to_owned();
@@ -67,6 +76,7 @@ impl OutputFormat {
     #[must_use]
     pub const fn speech_format(self) -> SpeechFormat {
         match (self.container, self.encoding) {
+            (Container::Mp3 { kbps }, _) => SpeechFormat::Mp3 { kbps },
             (Container::Wav, RawEncoding::F32Le) => SpeechFormat::WavF32,
             (Container::Wav, _) => SpeechFormat::Wav,
             (Container::Raw, RawEncoding::ALaw) => SpeechFormat::ALaw,

@@ -1,8 +1,7 @@
 //! The fields that say who speaks and how, the same in every request.
 
 use crate::catalog::Ask;
-use crate::speech::speed;
-use crate::wire::{Fields, Json, SamplingFields, WireError};
+use crate::wire::{Fields, Json, SamplingFields, Speed, WireError, speed};
 
 const NAME_BYTES_MAX: usize = 256;
 
@@ -28,8 +27,9 @@ pub(super) fn take(fields: &mut Fields) -> Result<Ask, WireError> {
 ///
 /// # Errors
 /// A speed out of bounds.
-pub(super) fn speed_of(fields: &mut Fields) -> Result<f64, WireError> {
-    fields.lenient_object("generation_config")?.map_or(Ok(1.0), |mut config| speed(&mut config))
+pub(super) fn speed_of(fields: &mut Fields) -> Result<Speed, WireError> {
+    let config = fields.lenient_object("generation_config")?;
+    config.map_or(Ok(Speed::default()), |mut config| speed(&mut config))
 }
 
 /// A name, or `{id}`; an embedding is none of this server's voices.

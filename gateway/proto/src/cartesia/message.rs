@@ -7,8 +7,7 @@ use super::format::{Container, OutputFormat};
 use super::generation;
 use super::request::CONTEXT_ID_BYTES_MAX;
 use crate::catalog::Ask;
-use crate::named::unstretched;
-use crate::wire::{AudioChoice, Fields, Json, Text, WireCodec, WireError};
+use crate::wire::{AudioChoice, Fields, Text, WireCodec, WireError};
 
 /// How long text may wait for more when the client does not say.
 const BUFFER_DELAY_DEFAULT: u32 = 3_000;
@@ -52,11 +51,7 @@ impl ClientMessage {
     /// # Errors
     /// What is wrong, with the field's name, and the context where it could be read.
     pub(super) fn decode(text: &str) -> Result<Self, (Option<String>, WireError)> {
-        let mut fields = match Json::parse(text) {
-            Ok(Json::Object(entries)) => Fields::lenient(entries, ""),
-            Ok(_) => return Err((None, WireError::InvalidJson { at: 0, what: "it is no object" })),
-            Err(error) => return Err((None, error)),
-        };
+        let mut fields = Fields::of_message(text).map_err(|error| (None, error))?;
         let context_id = fields.string("context_id", CONTEXT_ID_BYTES_MAX);
         let context_id = context_id
             .and_then(|context_id| fields.required("context_id", context_id))
@@ -97,12 +92,12 @@ impl Generate {
             let hint = "a socket carries raw samples; use raw".to_owned();
             return Err(WireError::Unsupported { param: "output_format.container", hint });
         }
-        unstretched(generation::speed_of(&mut self.rest)?, "generation_config.speed")?;
         Ok(Opening {
             ask: generation::take(&mut self.rest)?,
             audio: AudioChoice {
                 codec: WireCodec::Pcm,
                 sample_rate: Some(format.sample_rate),
+                speed: generation::speed_of(&mut self.rest)?,
                 ..AudioChoice::default()
             },
             encoding: format.encoding,

@@ -2,7 +2,7 @@
 
 use super::{OutputFormat, generation};
 use crate::speech::{SpeechRequest, StreamFormat, spoken};
-use crate::wire::{Fields, Json, WireError};
+use crate::wire::{Fields, WireError};
 
 /// A request, and what only `/tts/sse` asks.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,10 +21,7 @@ pub(super) const CONTEXT_ID_BYTES_MAX: usize = 256;
 /// # Errors
 /// What is wrong, with the field's name.
 pub fn read_request(body: &str, input_max: usize) -> Result<SpeechAsk, WireError> {
-    let Json::Object(entries) = Json::parse(body)? else {
-        return Err(WireError::InvalidJson { at: 0, what: "it is no object" });
-    };
-    let mut fields = Fields::lenient(entries, "");
+    let mut fields = Fields::of_message(body)?;
     let input = spoken(&mut fields, "transcript", input_max)?;
     let format = OutputFormat::take(&mut fields)?;
     let request = SpeechRequest {
@@ -63,7 +60,7 @@ mod tests {
         assert_eq!(request.format.encoding(), Some(RawEncoding::F32Le));
         assert_eq!((request.ask.model, request.ask.voice.as_deref()), (None, Some("june")));
         assert_eq!((request.ask.language.as_deref(), context_id.as_deref()), (Some("en"), Some("c")));
-        assert!(add_timestamps && request.speed == 1.25);
+        assert!(add_timestamps && request.speed.get() == 1.25);
         let plain = BODY.replace(r#"{"mode":"id","id":"june"}"#, r#""june""#);
         assert_eq!(read_request(&plain, 100).expect("valid").request.ask.voice.as_deref(), Some("june"));
     }
@@ -71,7 +68,7 @@ mod tests {
     #[test]
     fn what_this_server_cannot_make_is_refused_by_field() {
         for (from, to, code, param) in [
-            ("\"raw\"", "\"mp3\"", "unsupported", "output_format.container"),
+            ("\"raw\"", "\"aac\"", "unsupported", "output_format.container"),
             ("pcm_f32le", "pcm_s24le", "field_out_of_range", "output_format.encoding"),
             ("44100", "96000", "field_out_of_range", "output_format.sample_rate"),
             ("\"mode\":\"id\"", "\"mode\":\"embedding\"", "unsupported", "voice.mode"),
@@ -81,5 +78,13 @@ mod tests {
             let refused = read_request(&BODY.replace(from, to), 100).expect_err(to);
             assert_eq!((refused.code(), refused.param()), (code, Some(param)), "{to}");
         }
+    }
+
+    #[test]
+    fn mp3_is_made_by_builds_that_can() {
+        let format = r#""output_format":{"container":"mp3","bit_rate":64000,"sample_rate":44100}"#;
+        let body = format!(r#"{{"transcript":"Hi.","voice":"june",{format}}}"#);
+        let made = codecs::mp3::AVAILABLE.then_some(SpeechFormat::Mp3 { kbps: 64 });
+        assert_eq!(read_request(&body, 100).ok().map(|asked| asked.request.format), made);
     }
 }

@@ -9,10 +9,8 @@ use super::event::{Event as Out, WordTimestamps};
 use super::message::{ClientMessage, Generate, Said};
 use crate::alignment::Words;
 use crate::dialect::{Dialect, Event, Manner, Step};
-use crate::named::{Gatherer, Named, Speaker};
-use crate::wire::{
-    ClientMessage as Native, CloseCode, ErrorMessage, Open, ServerMessage, Unreadable, WireError,
-};
+use crate::named::{Gatherer, Named, Speaker, binary, unreadable};
+use crate::wire::{ClientMessage as Native, CloseCode, ErrorMessage, Open, ServerMessage, WireError};
 
 /// Flushes of one context that may wait to be spoken.
 const FLUSHES_MAX: usize = 256;
@@ -159,12 +157,7 @@ impl Socket {
 
     /// A context that something went wrong with ends: its client cannot send the same again.
     fn failed(&mut self, said: &ErrorMessage, steps: &mut Vec<Step>) {
-        let name = match said.context {
-            // One that was forgotten: its client has been told.
-            Some(number) if self.contexts.numbered(number).is_none() => return,
-            Some(number) => self.contexts.numbered(number).map(|(name, _)| name.to_owned()),
-            None => said.id.clone(),
-        };
+        let Some(name) = self.contexts.failed(said) else { return };
         // One client reads the context's id whatever the message is.
         let name = Some(name.unwrap_or_default());
         steps.push(Step::Text(error::event(name, &said.error).to_json()));
@@ -267,8 +260,7 @@ impl Dialect for Socket {
     }
 
     fn handle_binary(&mut self, _now: Tick, _bytes: &[u8], steps: &mut Vec<Step>) {
-        let error = WireError::InvalidJson { at: 0, what: "binary messages are not read here" };
-        unreadable((None, error), steps);
+        unreadable(binary(), steps);
     }
 
     fn handle_event(&mut self, now: Tick, event: &Event<'_>, steps: &mut Vec<Step>) {
@@ -281,8 +273,7 @@ impl Dialect for Socket {
                 }
             }
             Event::Settled => {
-                let numbers: Vec<u16> = self.contexts.iter().map(|context| context.speaker.number).collect();
-                for number in numbers {
+                for number in self.contexts.numbers() {
                     self.write(now, number, false, steps);
                 }
             }
@@ -292,6 +283,7 @@ impl Dialect for Socket {
                 }
             }
             Event::FlushSpoken { context } => self.flush_spoken(now, *context, steps),
+            Event::Quotas(_) => {}
         }
     }
 
@@ -320,8 +312,4 @@ fn say_flush_done(name: &str, flush_id: u32, steps: &mut Vec<Step>) {
         status_code: 206,
     };
     steps.push(Step::Text(event.to_json()));
-}
-
-fn unreadable((id, error): (Option<String>, WireError), steps: &mut Vec<Step>) {
-    steps.push(Step::Unreadable(Box::new(Unreadable { id, error })));
 }

@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use super::Alignment;
 use super::request::speed_of;
-use crate::named::unstretched;
-use crate::wire::{Fields, Json, Text, WireError};
+use crate::wire::{Fields, Speed, Text, WireError};
 
 /// Bytes of a context's id.
 const CONTEXT_ID_BYTES_MAX: usize = 256;
@@ -15,6 +14,8 @@ const CONTEXT_ID_BYTES_MAX: usize = 256;
 pub(super) struct ClientMessage {
     pub(super) context_id: Option<String>,
     pub(super) text: Option<Text>,
+    /// Of a context that this message opens.
+    pub(super) speed: Speed,
     pub(super) flush: bool,
     pub(super) close_context: bool,
     pub(super) close_socket: bool,
@@ -26,20 +27,16 @@ impl ClientMessage {
     /// # Errors
     /// What is wrong, with the field's name, and the context where it could be read.
     pub(super) fn decode(text: &str) -> Result<Self, (Option<String>, WireError)> {
-        let mut fields = match Json::parse(text) {
-            Ok(Json::Object(entries)) => Fields::lenient(entries, ""),
-            Ok(_) => return Err((None, WireError::InvalidJson { at: 0, what: "it is no object" })),
-            Err(error) => return Err((None, error)),
-        };
+        let mut fields = Fields::of_message(text).map_err(|error| (None, error))?;
         let context_id = fields.string("context_id", CONTEXT_ID_BYTES_MAX).map_err(|error| (None, error))?;
         Self::rest(&mut fields, context_id.clone()).map_err(|error| (context_id, error))
     }
 
     fn rest(fields: &mut Fields, context_id: Option<String>) -> Result<Self, WireError> {
-        unstretched(speed_of(fields)?, "voice_settings.speed")?;
         Ok(Self {
             context_id,
             text: fields.text("text")?,
+            speed: speed_of(fields)?,
             flush: fields.boolean("flush")?.unwrap_or(false),
             close_context: fields.boolean("close_context")?.unwrap_or(false),
             close_socket: fields.boolean("close_socket")?.unwrap_or(false),

@@ -65,7 +65,7 @@ impl Options {
         }
         Ok(Self {
             contexts,
-            format: OutputFormat::read(format)?,
+            format: OutputFormat::read_for_socket(format)?,
             ask,
             auto_mode,
             sync_alignment,

@@ -2,8 +2,8 @@
 
 use super::{OutputFormat, is_their_model, normalize};
 use crate::catalog::Ask;
-use crate::speech::{SpeechRequest, StreamFormat, speed, spoken};
-use crate::wire::{Fields, Json, SamplingFields, WireError};
+use crate::speech::{SpeechRequest, StreamFormat, spoken};
+use crate::wire::{Fields, SamplingFields, Speed, WireError, speed};
 
 /// What the URL of a REST call says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +17,7 @@ pub struct Query {
 /// # Errors
 /// What is wrong, with the field's name.
 pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<SpeechRequest, WireError> {
-    let Json::Object(entries) = Json::parse(body)? else {
-        return Err(WireError::InvalidJson { at: 0, what: "it is no object" });
-    };
-    let mut fields = Fields::lenient(entries, "");
+    let mut fields = Fields::of_message(body)?;
     let input = spoken(&mut fields, "text", input_max)?;
     let speed = speed_of(&mut fields)?;
     let ask = Ask {
@@ -48,8 +45,9 @@ pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<Speech
 ///
 /// # Errors
 /// A speed out of bounds.
-pub(super) fn speed_of(fields: &mut Fields) -> Result<f64, WireError> {
-    fields.lenient_object("voice_settings")?.map_or(Ok(1.0), |mut settings| speed(&mut settings))
+pub(super) fn speed_of(fields: &mut Fields) -> Result<Speed, WireError> {
+    let settings = fields.lenient_object("voice_settings")?;
+    settings.map_or(Ok(Speed::default()), |mut settings| speed(&mut settings))
 }
 
 #[cfg(test)]
@@ -66,7 +64,7 @@ mod tests {
             "voice_settings":{"stability":0.5,"speed":1.1},"previous_text":null,"a_field_of_tomorrow":[1]}"#;
         let request = read(body).expect("valid");
         assert_eq!((request.input.as_str(), request.sample_rate), ("Hi.", Some(8_000)));
-        assert_eq!(request.speed, 1.1);
+        assert_eq!(request.speed.get(), 1.1);
         assert_eq!((request.ask.model, request.ask.voice.as_deref()), (None, Some("june")));
         assert_eq!((request.ask.language.as_deref(), request.ask.sampling.seed), (Some("en"), Some(7)));
     }

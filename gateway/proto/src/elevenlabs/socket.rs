@@ -6,10 +6,9 @@ use super::error::code;
 use super::message::{ClientMessage, ServerMessage};
 use super::{Alignment, Contexts, Options};
 use crate::dialect::{Dialect, Event, Manner, Step};
-use crate::named::{Gatherer, Named, Speaker};
+use crate::named::{Gatherer, Named, Speaker, binary, unreadable};
 use crate::wire::{
-    ClientMessage as Native, CloseCode, ErrorMessage, Open, ServerMessage as Said, Text, Unreadable,
-    WireError,
+    ClientMessage as Native, CloseCode, ErrorMessage, Open, ServerMessage as Said, Speed, Text,
 };
 
 /// The name of the one context of `stream-input`.
@@ -54,7 +53,11 @@ impl Socket {
             return self.close_context(&name, steps);
         }
         match message.text {
-            Some(text) if !text.is_empty() => self.append(&name, text, message.flush, steps),
+            Some(text) if !text.is_empty() => {
+                if self.contexts.get_mut(&name).is_some() || self.open(&name, message.speed, steps) {
+                    self.append(&name, text, message.flush, steps);
+                }
+            }
             Some(_) if one => self.end_only(steps),
             other => {
                 let Some(context) = self.contexts.get_mut(&name) else { return };
@@ -68,9 +71,6 @@ impl Socket {
     }
 
     fn append(&mut self, name: &str, text: Text, flush: bool, steps: &mut Vec<Step>) {
-        if self.contexts.get_mut(name).is_none() && !self.open(name, steps) {
-            return;
-        }
         let auto = self.options.auto_mode;
         if let Some(context) = self.contexts.get_mut(name) {
             context.speaker.append(text, steps);
@@ -81,16 +81,15 @@ impl Socket {
     }
 
     /// False when the socket has had as many contexts as it can number; it closes, and clients come again.
-    fn open(&mut self, name: &str, steps: &mut Vec<Step>) -> bool {
+    fn open(&mut self, name: &str, speed: Speed, steps: &mut Vec<Step>) -> bool {
         let Some(number) = self.contexts.next_number() else {
             steps.push(Step::Close(CloseCode::Restart));
             return false;
         };
         let ask = &self.options.ask;
-        let (audio, _) = self.options.format.choice();
         let open = Open {
             context: number,
-            audio: Some(audio),
+            audio: Some(self.options.format.choice(speed)),
             model: ask.model.clone(),
             voice: ask.voice.clone(),
             language: ask.language.clone(),
@@ -166,7 +165,7 @@ impl Socket {
     fn said(&mut self, message: &Said, steps: &mut Vec<Step>) {
         match message {
             Said::Opened(opened) => {
-                let (_, encoding) = self.options.format.choice();
+                let encoding = self.options.format.speech_format().encoding();
                 if let Some((_, context)) = self.contexts.numbered(opened.context) {
                     let serial = u32::from(opened.context);
                     context.gatherer = Some(Gatherer::new(encoding, serial, opened.audio.pre_skip));
@@ -189,12 +188,7 @@ impl Socket {
 
     /// A context that something went wrong with ends: its client cannot send the same again.
     fn failed(&mut self, said: &ErrorMessage, steps: &mut Vec<Step>) {
-        let name = match said.context {
-            // One that was forgotten: its client has been told.
-            Some(number) if self.contexts.numbered(number).is_none() => return,
-            Some(number) => self.contexts.numbered(number).map(|(name, _)| name.to_owned()),
-            None => said.id.clone(),
-        };
+        let Some(name) = self.contexts.failed(said) else { return };
         let error = &said.error;
         let message = ServerMessage::Error {
             error: error.message.clone(),
@@ -235,10 +229,6 @@ impl Socket {
         };
         steps.push(Step::Text(message.to_json()));
     }
-
-    fn unreadable((id, error): (Option<String>, WireError), steps: &mut Vec<Step>) {
-        steps.push(Step::Unreadable(Box::new(Unreadable { id, error })));
-    }
 }
 
 impl Dialect for Socket {
@@ -249,13 +239,12 @@ impl Dialect for Socket {
     fn handle_text(&mut self, _now: Tick, text: &str, steps: &mut Vec<Step>) {
         match ClientMessage::decode(text) {
             Ok(message) => self.message(message, steps),
-            Err(unreadable) => Self::unreadable(unreadable, steps),
+            Err(error) => unreadable(error, steps),
         }
     }
 
     fn handle_binary(&mut self, _now: Tick, _bytes: &[u8], steps: &mut Vec<Step>) {
-        let error = WireError::InvalidJson { at: 0, what: "binary messages are not read here" };
-        Self::unreadable((None, error), steps);
+        unreadable(binary(), steps);
     }
 
     fn handle_event(&mut self, _now: Tick, event: &Event<'_>, steps: &mut Vec<Step>) {
@@ -269,8 +258,7 @@ impl Dialect for Socket {
                 }
             }
             Event::Settled => {
-                let numbers: Vec<u16> = self.contexts.iter().map(|context| context.speaker.number).collect();
-                for number in numbers {
+                for number in self.contexts.numbers() {
                     self.write(number, false, steps);
                 }
             }
@@ -280,7 +268,7 @@ impl Dialect for Socket {
                     gatherer.times.extend_from_slice(characters);
                 }
             }
-            Event::FlushSpoken { .. } => {}
+            Event::FlushSpoken { .. } | Event::Quotas(_) => {}
         }
     }
 }

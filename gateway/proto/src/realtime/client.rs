@@ -263,6 +263,7 @@ impl Realtime {
             audio: Some(AudioChoice {
                 codec: WireCodec::Pcm,
                 sample_rate: Some(response.asked.format.rate_hz()),
+                speed: self.settings.speed,
                 ..AudioChoice::default()
             }),
             model: Some(self.settings.model().to_owned()),
@@ -295,7 +296,7 @@ impl Realtime {
             Outcome::Completed(UsageFields::default())
         };
         let mut words = Words { ids: &mut self.ids, steps };
-        response.begin(&mut self.conversation, &mut words);
+        response.begin(&[], &mut self.conversation, &mut words);
         response.finish(outcome, &mut self.conversation, &mut words);
         Ok(())
     }

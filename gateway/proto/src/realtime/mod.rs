@@ -24,6 +24,7 @@ use contract::{Epoch, Layout, Tick};
 use serde_json::{Map, Value, json};
 
 use crate::dialect::{Dialect, Event, Manner, Step};
+use crate::quota::Level;
 use crate::wire::{
     Cancel, ClientMessage, CloseCode, ContextRef, End, ErrorMessage, ErrorObject, Flags, Header, Heard,
     PacketKind, Ready, ReferenceOpen, ServerMessage, Text, TextAppend,
@@ -35,7 +36,7 @@ use hearing::Hearing;
 use input::Input;
 use response::{Cause, Outcome, Response};
 use settings::Settings;
-use words::{Ids, Words};
+use words::{Ids, Words, kind_of};
 
 /// The subprotocol that browsers offer, and that is selected.
 pub const SUBPROTOCOL: &str = "realtime";
@@ -64,6 +65,8 @@ pub struct Realtime {
     spoken: VecDeque<Spoken>,
     /// `(context, content_index, audio_end_ms)` of a truncation that stops a response.
     truncating: Option<(u16, u64, u64)>,
+    /// Told with each response that begins.
+    quotas: Vec<Level>,
 }
 
 /// What the connection says before its first message.
@@ -104,6 +107,7 @@ impl Realtime {
             active: BTreeMap::new(),
             spoken: VecDeque::new(),
             truncating: None,
+            quotas: Vec::new(),
         }
     }
 
@@ -137,7 +141,7 @@ impl Realtime {
     /// The session has a context for a response: it begins, and its text goes in whole.
     fn opened(&mut self, context: u16, steps: &mut Vec<Step>) {
         let Some(response) = self.opening.remove(&context) else { return };
-        response.begin(&mut self.conversation, &mut Words { ids: &mut self.ids, steps });
+        response.begin(&self.quotas, &mut self.conversation, &mut Words { ids: &mut self.ids, steps });
         let text = TextAppend { context, epoch: None, sequence: 1, text: Text::from(response.text.as_str()) };
         steps.push(Step::client(ClientMessage::TextAppend(text)));
         steps.push(Step::client(ClientMessage::TextEnd(ContextRef { context, epoch: None })));
@@ -234,8 +238,16 @@ impl Realtime {
         let Some(context) = message.context else {
             return words.fail(&message.error, message.id.as_deref());
         };
-        if let Some(refused) = self.opening.remove(&context) {
-            words.fail(&message.error, refused.event_id.as_deref());
+        if let Some(mut refused) = self.opening.remove(&context) {
+            if kind_of(&message.error) == "rate_limit_error" {
+                // As the service itself does it. An error would end a known client's loop, and a response
+                // that has failed is one it may ask for again.
+                refused.failed = Some(message.error.clone());
+                refused.begin(&self.quotas, &mut self.conversation, &mut words);
+                refused.finish(Outcome::Failed, &mut self.conversation, &mut words);
+            } else {
+                words.fail(&message.error, refused.event_id.as_deref());
+            }
         } else if let Some(response) = self.active.get_mut(&context) {
             response.failed = Some(message.error.clone());
         } else {
@@ -298,6 +310,7 @@ impl Dialect for Realtime {
                     response.tell(characters, &mut Words { ids: &mut self.ids, steps });
                 }
             }
+            Event::Quotas(levels) => self.quotas = levels.to_vec(),
             // These responses are never flushed.
             Event::FlushSpoken { .. } => {}
             Event::Message(message) => match message {

@@ -7,6 +7,7 @@ use super::conversation::Conversation;
 use super::settings::Format;
 use super::words::{Words, kind_of};
 use crate::alignment::TimedCharacter;
+use crate::quota::{Counted, Level};
 use crate::wire::{CLOCK_HZ, ErrorObject, Heard, UsageFields};
 
 /// Sound gathered for one event: 100 ms of 16-bit samples at most.
@@ -91,11 +92,14 @@ impl Response {
     }
 
     /// Everything before the first sound.
-    pub(super) fn begin(&self, conversation: &mut Conversation, words: &mut Words<'_>) {
+    pub(super) fn begin(&self, quotas: &[Level], conversation: &mut Conversation, words: &mut Words<'_>) {
         words.say(
             "response.created",
             json!({ "response": self.shown("in_progress", Value::Null, &[], None) }),
         );
+        if !quotas.is_empty() {
+            words.say("rate_limits.updated", json!({ "rate_limits": rate_limits(quotas) }));
+        }
         let item = self.item("in_progress", &[]);
         words.say(
             "response.output_item.added",
@@ -266,6 +270,19 @@ impl Response {
         }
         response
     }
+}
+
+/// The protocol knows two names; a character counts as a token.
+fn rate_limits(quotas: &[Level]) -> Vec<Value> {
+    let shown = quotas.iter().map(|level| {
+        let name = match level.counted {
+            Counted::Requests => "requests",
+            Counted::Characters => "tokens",
+        };
+        let reset = level.reset.as_micros() as f64 / 1e6;
+        json!({ "name": name, "limit": level.limit, "remaining": level.remaining, "reset_seconds": reset })
+    });
+    shown.collect()
 }
 
 /// Text ids in, codec frames out.

@@ -9,7 +9,7 @@ use codecs::g711;
 use serde_json::{Map, Value, json};
 
 use super::words::Mistake;
-use crate::wire::{Fields, Json, SamplingFields, sampling};
+use crate::wire::{Fields, Json, SamplingFields, Speed, sampling};
 
 /// Bytes of the whole settings as JSON.
 const BYTES_MAX: usize = 131_072;
@@ -26,6 +26,9 @@ const KEPT: [&str; 9] = [
     "tracing",
     "truncation",
 ];
+
+/// The fastest that the protocol knows.
+const SPEED_MAX: f64 = 1.5;
 
 /// Name of the object with settings that only this server knows.
 pub(super) const OWN: &str = "voxlane";
@@ -100,7 +103,7 @@ pub(super) struct Settings {
     pub(super) turns: Option<Map<String, Value>>,
     pub(super) own: Own,
     own_shown: Option<Value>,
-    speed: f64,
+    pub(super) speed: Speed,
     transcription: Value,
     noise_reduction: Value,
     kept: Map<String, Value>,
@@ -118,7 +121,7 @@ impl Settings {
             turns: Some(server_vad()),
             own: Own::default(),
             own_shown: None,
-            speed: 1.0,
+            speed: Speed::default(),
             transcription: Value::Null,
             noise_reduction: Value::Null,
             kept: Map::new(),
@@ -165,7 +168,7 @@ impl Settings {
                     "noise_reduction": self.noise_reduction,
                     "turn_detection": self.turns,
                 },
-                "output": { "format": self.output.shown(), "voice": self.voice, "speed": self.speed },
+                "output": { "format": self.output.shown(), "voice": self.voice, "speed": self.speed.get() },
             },
         });
         for (name, value) in &self.kept {
@@ -274,10 +277,11 @@ pub(super) fn voice(value: &Value) -> Result<String, Mistake> {
     })
 }
 
-fn speed(value: &Value) -> Result<f64, Mistake> {
-    value.as_f64().filter(|speed| *speed == 1.0).ok_or_else(|| {
-        let message = "speed must be 1.0 here: other speeds are of POST /v1/audio/speech";
-        Mistake::new("unsupported", message).at("session.audio.output.speed")
+/// As fast as the protocol allows; other doors allow more.
+fn speed(value: &Value) -> Result<Speed, Mistake> {
+    value.as_f64().filter(|speed| *speed <= SPEED_MAX).and_then(Speed::new).ok_or_else(|| {
+        let message = "speed must be a number from 0.25 to 1.5";
+        Mistake::new("invalid_value", message).at("session.audio.output.speed")
     })
 }
 

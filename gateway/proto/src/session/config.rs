@@ -6,6 +6,7 @@ use contract::{EngineInfo, Span};
 
 use crate::catalog::Voices;
 use crate::paces::Paces;
+use crate::quota::Quotas;
 
 /// Bounds of a session. Every one is told to the client in `ready` or in docs/protocol.md section 11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub struct Config {
     pub tenant: u32,
     /// Kept voices that this session may speak with.
     pub voices: Option<Arc<dyn Voices>>,
+    /// What the tenant may ask for in a minute, where that is bounded.
+    pub quotas: Option<Arc<dyn Quotas>>,
     /// How the tenant says single words.
     pub lexicon: Arc<ear::Lexicon>,
     /// Whether the server was started for benchmarking.

@@ -132,7 +132,7 @@ fn format(open: &Open, target: &Target) -> AudioFormat {
         WireCodec::Opus | WireCodec::Pcm => model_rate,
     };
     let wire_rate = choice.sample_rate.unwrap_or(own);
-    AudioFormat { codec: choice.codec, model_rate, wire_rate, loudness: choice.loudness }
+    AudioFormat { codec: choice.codec, model_rate, wire_rate, loudness: choice.loudness, speed: choice.speed }
 }
 
 /// 48 kHz samples before the first true one.
@@ -145,7 +145,7 @@ pub(super) const fn pre_skip(format: AudioFormat, config: &Config) -> u16 {
 
 fn setting<'a>(target: &'a Target, format: AudioFormat, config: &Config, listener: Listener) -> Setting<'a> {
     // What an engine makes ahead is counted from the listener; as much again may wait to be sent.
-    let ahead = at_wire_clock(config.engine.limits.output_samples_max, format.model_rate);
+    let ahead = at_wire_clock(config.engine.limits.output_samples_max, format.heard_rate());
     Setting {
         target,
         format,

@@ -195,6 +195,7 @@ impl Session {
         }
         let preferred = self.out.dialect().manner().layouts;
         let target = Target::resolve(&self.config.engine, &ask, preferred, self.config.bench)?;
+        self.begin(now)?;
         let listener = self.listener(&target);
         let context = Context::new(now, open, target, &self.config, listener);
         let (target, format) = (&context.target, context.format());
@@ -219,8 +220,16 @@ impl Session {
         });
         self.highest = Some(open.context);
         self.contexts.insert(open.context, context);
+        if let Some(quotas) = &self.config.quotas {
+            self.out.send_quotas(now, &quotas.levels(now));
+        }
         self.out.send(now, &opened);
         Ok(())
+    }
+
+    /// One more request of the tenant's.
+    fn begin(&self, now: Tick) -> Result<(), WireError> {
+        self.config.quotas.as_ref().map_or(Ok(()), |quotas| quotas.begin(now))
     }
 
     fn room_to_speak(&self) -> Result<(), WireError> {
@@ -233,6 +242,7 @@ impl Session {
         let id = append.context;
         let (draining, room) = (self.drain_until.is_some(), self.room_to_speak());
         let token = self.check_token();
+        let quotas = self.config.quotas.clone();
         let max = self.config.limits.text_characters;
         let Some(context) = named(&mut self.contexts, &mut self.counters, now, id, append.epoch)? else {
             return Ok(());
@@ -260,6 +270,10 @@ impl Session {
                     return Err(WireError::Draining);
                 }
                 room?;
+                // The first epoch was counted when the context was opened.
+                if let (Some(quotas), true) = (&quotas, epoch > 0) {
+                    quotas.begin(now)?;
+                }
             }
             if append.text.lead.is_some() && !utterance.awaits_half() {
                 return Err(WireError::LoneSurrogate { param: "text".to_owned(), sequence: None });
@@ -275,6 +289,9 @@ impl Session {
                 });
             }
             utterance.handle_text(now, &append.text, &mut self.out);
+            if let Some(quotas) = &quotas {
+                quotas.take_characters(now, append.text.body.chars().count() as u64);
+            }
         }
         let ack = ServerMessage::TextAck {
             context: id,

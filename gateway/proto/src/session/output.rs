@@ -8,8 +8,10 @@ use contract::{Epoch, OpenContext, Playback, Span, Tick};
 use crate::alignment::TimedCharacter;
 use crate::dialect::{Dialect, Event, Step};
 use crate::pacer::Packet;
+use crate::quota::Level;
 use crate::wire::{
-    CloseCode, ErrorMessage, Flags, HEADER_BYTES, Header, Received, ServerMessage, WireCodec, WireError,
+    CloseCode, ErrorMessage, Flags, HEADER_BYTES, Header, Received, ServerMessage, Speed, WireCodec,
+    WireError,
 };
 
 /// Names one epoch of one context on the wire. Each has an engine context and an encoder of its own.
@@ -121,6 +123,15 @@ pub struct AudioFormat {
     pub wire_rate: u32,
     /// Loudness to come near to, in LUFS.
     pub loudness: Option<i8>,
+    pub speed: Speed,
+}
+
+impl AudioFormat {
+    /// Hertz at which the samples given are heard: positions of the listener's stream follow from it.
+    #[must_use]
+    pub fn heard_rate(self) -> u32 {
+        self.speed.heard_rate(self.model_rate)
+    }
 }
 
 /// An answer of the encoding pool. The durations of an epoch's packets sum to its samples at 48 kHz
@@ -259,6 +270,12 @@ impl Outbox {
     pub(super) fn send_times(&mut self, now: Tick, context: u16, characters: &[TimedCharacter]) {
         if !characters.is_empty() {
             self.tell(now, &Event::Times { context, characters });
+        }
+    }
+
+    pub(super) fn send_quotas(&mut self, now: Tick, levels: &[Level]) {
+        if !levels.is_empty() {
+            self.tell(now, &Event::Quotas(levels));
         }
     }
 

@@ -96,11 +96,12 @@ impl Shape {
         self.given
     }
 
-    /// By how much the listener's stream is longer than the engine's: what the engine makes next is due
-    /// later by that.
+    /// By how much the listener's stream, heard at `heard_rate` hertz, is longer than the engine's: what the
+    /// engine makes next is due later by that; sooner, where it is heard faster than it is made.
     #[must_use]
-    pub fn ahead(&self) -> Span {
-        let (given, made) = (Span::of_samples(self.given, self.rate), Span::of_samples(self.made, self.rate));
+    pub fn ahead(&self, heard_rate: u32) -> Span {
+        let (given, made) =
+            (Span::of_samples(self.given, heard_rate), Span::of_samples(self.made, self.rate));
         given - made
     }
 
@@ -143,7 +144,7 @@ mod tests {
         assert!(shape.handle_pause(500).is_empty());
         shape.handle_cut();
         assert_eq!(shape.handle_samples(0, vec![0.5; 240].into()).len(), 2_400 + 240);
-        assert_eq!(shape.ahead(), Span::from_millis(100));
+        assert_eq!(shape.ahead(RATE), Span::from_millis(100));
         assert_eq!(shape.handle_segment_end(0).len(), 12_000);
         assert_eq!(shape.handle_samples(1, vec![0.5; 240].into()).len(), 240);
         assert_eq!((shape.made(), shape.given()), (480, 480 + 14_400));
@@ -151,7 +152,7 @@ mod tests {
         // Asked for after the sound before it was made: due at once.
         assert_eq!(shape.handle_pause(10).len(), 240);
         assert!(shape.finish().is_empty());
-        assert_eq!(shape.ahead(), Span::from_millis(610));
+        assert_eq!(shape.ahead(RATE), Span::from_millis(610));
     }
 
     #[test]

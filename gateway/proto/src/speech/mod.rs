@@ -8,14 +8,16 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use codecs::mp3;
 use codecs::pcm::RawEncoding;
-use codecs::stretch::{SPEED_MAX, SPEED_MIN};
 use contract::{CloneMode, FinishReason, Layout, Span, Usage};
 use serde::Serialize;
 
 use crate::body::{Body, Sound};
 use crate::catalog::{Ask, CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
-use crate::wire::{CLOCK_HZ, ErrorObject, Fields, Json, SAMPLE_RATES, WireError, loudness, sampling, voice};
+use crate::wire::{
+    CLOCK_HZ, ErrorObject, Fields, Json, SAMPLE_RATES, Speed, WireError, loudness, sampling, speed, voice,
+};
 
 /// Characters of `input` when the server is not configured otherwise.
 pub const INPUT_CHARACTERS_MAX: usize = 4_096;
@@ -76,7 +78,7 @@ pub struct SpeechRequest {
     pub sample_rate: Option<u32>,
     pub stream: StreamFormat,
     /// How much faster than usual, with the same pitch.
-    pub speed: f64,
+    pub speed: Speed,
     /// The answer leaves only when it is whole, with its length in its head.
     pub whole: bool,
     /// Loudness to come to, in LUFS.
@@ -84,6 +86,9 @@ pub struct SpeechRequest {
     /// A clip in place of `voice`.
     pub reference: Option<SpeechReference>,
 }
+
+/// Bit rate of MP3 where a client names none: speech of one voice loses nothing at it.
+const MP3_KBPS: u16 = 64;
 
 /// A clip that came with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +109,10 @@ pub enum SpeechFormat {
     /// 32-bit little-endian float mono, no header.
     F32,
     Flac,
+    /// At about this many kilobits a second; only in builds that make it.
+    Mp3 {
+        kbps: u16,
+    },
     /// G.711 mu-law, likewise.
     MuLaw,
     /// Opus in Ogg.
@@ -130,7 +139,9 @@ impl SpeechFormat {
     pub const fn rate_hz(self, model_hz: u32) -> u32 {
         match self {
             Self::ALaw | Self::MuLaw => 8_000,
-            Self::F32 | Self::Flac | Self::Opus | Self::Pcm | Self::Wav | Self::WavF32 => model_hz,
+            Self::F32 | Self::Flac | Self::Mp3 { .. } | Self::Opus | Self::Pcm | Self::Wav | Self::WavF32 => {
+                model_hz
+            }
         }
     }
 
@@ -141,7 +152,7 @@ impl SpeechFormat {
             Self::ALaw => Some(RawEncoding::ALaw),
             Self::F32 | Self::WavF32 => Some(RawEncoding::F32Le),
             Self::MuLaw => Some(RawEncoding::MuLaw),
-            Self::Flac | Self::Opus => None,
+            Self::Flac | Self::Mp3 { .. } | Self::Opus => None,
             Self::Pcm | Self::Wav => Some(RawEncoding::S16Le),
         }
     }
@@ -152,6 +163,7 @@ impl SpeechFormat {
             Self::ALaw => "audio/PCMA",
             Self::MuLaw => "audio/PCMU",
             Self::Flac => "audio/flac",
+            Self::Mp3 { .. } => "audio/mpeg",
             Self::Opus => "audio/ogg; codecs=opus",
             Self::F32 | Self::Pcm => "audio/pcm",
             Self::Wav | Self::WavF32 => "audio/wav",
@@ -218,11 +230,6 @@ impl SpeechRequest {
     pub const LAYOUTS: [Layout; 2] = [Layout::Whole, Layout::Streamed];
 }
 
-/// How fast to speak, 1 where nothing is said.
-pub(crate) fn speed(fields: &mut Fields) -> Result<f64, WireError> {
-    Ok(fields.number("speed", SPEED_MIN, SPEED_MAX)?.unwrap_or(1.0))
-}
-
 /// A whole text that can be spoken, of at most `characters_max` characters.
 pub(crate) fn spoken(fields: &mut Fields, name: &str, characters_max: usize) -> Result<String, WireError> {
     let text = fields.string(name, usize::MAX)?;
@@ -254,12 +261,14 @@ fn format_named(asked: Option<&str>, stream: StreamFormat) -> Result<SpeechForma
         Some("alaw") => SpeechFormat::ALaw,
         Some("mulaw" | "ulaw") => SpeechFormat::MuLaw,
         Some("flac") => SpeechFormat::Flac,
+        Some("mp3") if mp3::AVAILABLE => SpeechFormat::Mp3 { kbps: MP3_KBPS },
         // The default of clients that read the answer's type before they decode it. Events name no type.
         Some("mp3") if stream == StreamFormat::Audio => SpeechFormat::Opus,
         Some("opus") => SpeechFormat::Opus,
         Some("pcm") => SpeechFormat::Pcm,
         Some(asked) => {
-            let hint = format!("{asked:?} is none of wav, pcm, opus, flac, mulaw, alaw");
+            let mp3 = if mp3::AVAILABLE { ", mp3" } else { "" };
+            let hint = format!("{asked:?} is none of wav, pcm, opus, flac, mulaw, alaw{mp3}");
             return Err(WireError::Unsupported { param: "response_format", hint });
         }
     })

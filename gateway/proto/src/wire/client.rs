@@ -3,7 +3,7 @@
 use contract::{CloneMode, Epoch, Layout};
 use serde::{Serialize, Serializer};
 
-use super::{Text, WireError};
+use super::{Speed, Text, WireError};
 use crate::catalog::CLONE_MODES;
 
 /// One control message of the client.
@@ -155,6 +155,8 @@ pub struct AudioChoice {
     /// Loudness to come near to, in LUFS; `None` leaves it as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loudness: Option<i8>,
+    #[serde(skip_serializing_if = "Speed::is_own")]
+    pub speed: Speed,
 }
 
 /// What a packet holds.

@@ -1,5 +1,6 @@
 //! The strict way to read a message of the client (docs/protocol.md section 2).
 
+use codecs::stretch::{SPEED_MAX, SPEED_MIN};
 use contract::{Epoch, Layout};
 
 use super::client::{
@@ -9,7 +10,7 @@ use super::client::{
 };
 use super::error::{nearest, shown};
 use super::fields::Fields;
-use super::{CLOCK_HZ, Json, ReferenceOpen, WireError};
+use super::{CLOCK_HZ, Json, ReferenceOpen, Speed, WireError};
 use crate::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 
 const ID_BYTES_MAX: usize = 256;
@@ -153,7 +154,7 @@ fn hello(mut fields: Fields) -> Result<ClientMessage, WireError> {
 
 fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
     let context = context(&mut fields)?;
-    let audio = match fields.object("audio", &["codec", "loudness", "sample_rate", "trim"])? {
+    let audio = match fields.object("audio", &["codec", "loudness", "sample_rate", "speed", "trim"])? {
         None => None,
         Some(mut audio) => {
             let codec = audio.choice("codec", &[("opus", WireCodec::Opus), ("pcm", WireCodec::Pcm)])?;
@@ -166,6 +167,7 @@ fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
                 sample_rate,
                 trim: audio.boolean("trim")?.unwrap_or(false),
                 loudness: loudness(&mut audio)?,
+                speed: speed(&mut audio)?,
             })
         }
     };
@@ -182,6 +184,11 @@ fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
         sampling: sampling(&mut fields)?,
         exact_frames: fields.u32("exact_frames", 1, 100_000)?,
     })))
+}
+
+/// How fast to speak; as the model does where nothing is said.
+pub(crate) fn speed(fields: &mut Fields) -> Result<Speed, WireError> {
+    Ok(fields.number("speed", SPEED_MIN, SPEED_MAX)?.and_then(Speed::new).unwrap_or_default())
 }
 
 /// A whole number of LUFS.

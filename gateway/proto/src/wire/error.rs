@@ -42,6 +42,8 @@ pub enum WireError {
     LoneSurrogate { param: String, sequence: Option<u32> },
     #[error("the field {param:?} is missing{}", hint.map(|h| format!(": {h}")).unwrap_or_default())]
     MissingField { param: String, hint: Option<&'static str> },
+    #[error("the quota of {limit} {what} a minute is used up; come again later")]
+    QuotaUsed { what: &'static str, limit: u32, retry_after: Span },
     #[error("resume must be the first message of a connection")]
     ResumeTooLate,
     #[error("no session can be resumed with this token; go on with the new one")]
@@ -185,6 +187,7 @@ impl WireError {
             Self::JsonTooDeep => "json_too_deep",
             Self::LoneSurrogate { .. } => "lone_surrogate",
             Self::MissingField { .. } => "missing_field",
+            Self::QuotaUsed { .. } => "rate_limit_exceeded",
             Self::ResumeTooLate => "resume_too_late",
             Self::ResumeUnknown => "resume_unknown",
             Self::SequenceGap { .. } => "sequence_gap",
@@ -205,7 +208,7 @@ impl WireError {
         match self {
             Self::Draining => ErrorKind::Unavailable,
             Self::Engine(error) => error.class().into(),
-            Self::TextTooLong { .. } => ErrorKind::RateLimit,
+            Self::QuotaUsed { .. } | Self::TextTooLong { .. } => ErrorKind::RateLimit,
             Self::TokenExpired => ErrorKind::Authentication,
             _ => ErrorKind::InvalidRequest,
         }
@@ -238,7 +241,7 @@ impl WireError {
     pub const fn retry_after(&self) -> Option<Span> {
         match self {
             Self::Engine(error) => error.retry_after(),
-            Self::TextTooLong { retry_after, .. } => Some(*retry_after),
+            Self::QuotaUsed { retry_after, .. } | Self::TextTooLong { retry_after, .. } => Some(*retry_after),
             _ => None,
         }
     }

@@ -34,6 +34,14 @@ impl Fields {
         Self { prefix: prefix.to_owned(), entries }
     }
 
+    /// Opens a whole message of such a protocol.
+    pub(crate) fn of_message(text: &str) -> Result<Self, WireError> {
+        match Json::parse(text)? {
+            Json::Object(entries) => Ok(Self::lenient(entries, "")),
+            _ => Err(WireError::InvalidJson { at: 0, what: "it is no object" }),
+        }
+    }
+
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }

@@ -12,6 +12,7 @@ mod header;
 mod json;
 mod native;
 mod server;
+mod speed;
 
 pub use client::{
     AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, LOUDNESS, ListenerState, Open,
@@ -27,8 +28,9 @@ pub use server::{
     ChunkTrace, End, ErrorMessage, Heard, Opened, OpenedAudio, Ready, ReadyAudio, ReadyLimits, ReadyModel,
     ReadyVoice, ResumedContext, ServerMessage, TextSpoken, UsageFields,
 };
+pub use speed::Speed;
 
-pub(crate) use decode::{loudness, sampling, voice};
+pub(crate) use decode::{loudness, sampling, speed, voice};
 pub(crate) use fields::Fields;
 
 /// The WebSocket subprotocol of this wire.

@@ -38,7 +38,7 @@ impl Dialect for Native {
                 message.extend_from_slice(payload);
                 steps.push(Step::Binary(Bytes::from(message)));
             }
-            Event::FlushSpoken { .. } | Event::Settled | Event::Times { .. } => {}
+            Event::FlushSpoken { .. } | Event::Quotas(_) | Event::Settled | Event::Times { .. } => {}
         }
     }
 }

@@ -1,10 +1,12 @@
 //! A client of the protocol, and an engine that speaks when it is told to.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use contract::{Chunk, EngineError, FinishReason, Lane, Span, TextAccepted, Tick, Usage};
 use proto::pacer::Packet;
+use proto::quota::Quotas;
 use proto::realtime::{Realtime, Start};
 use proto::session::{
     Config, EncodeWork, Encoded, EngineCommand, EpochKey, Limits, Message, Output, ReferenceJob, Session,
@@ -33,13 +35,22 @@ impl Client {
         Self::with(Start::default())
     }
 
+    /// One of a tenant with these quotas.
+    pub(crate) fn bounded(quotas: Arc<dyn Quotas>) -> Self {
+        Self::configured(Start::default(), Some(quotas))
+    }
+
     pub(crate) fn with(start: Start) -> Self {
+        Self::configured(start, None)
+    }
+
+    fn configured(start: Start, quotas: Option<Arc<dyn Quotas>>) -> Self {
         let limits = Limits {
             message_bytes: proto::realtime::MESSAGE_BYTES_MAX,
             lead: Span::from_millis(10_000),
             ..Limits::default()
         };
-        let config = Config { limits, ..crate::rig::config() };
+        let config = Config { limits, quotas, ..crate::rig::config() };
         let now = Tick::from_millis(1_000);
         let session = Session::with_dialect(now, config, Box::new(Realtime::new(start)));
         let mut client = Self {
@@ -119,7 +130,7 @@ impl Client {
                     let mut encoded = Encoded::default();
                     if let EncodeWork::Samples(samples) = &job.work {
                         let hertz = job.format.wire_rate as usize;
-                        let count = samples.len() * hertz / job.format.model_rate as usize;
+                        let count = samples.len() * hertz / job.format.heard_rate() as usize;
                         let packet = Packet {
                             kind: PacketKind::Pcm,
                             duration: 960,

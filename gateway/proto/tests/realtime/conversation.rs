@@ -280,6 +280,32 @@ fn a_committed_recording_becomes_the_voice_when_the_commit_says_so() {
 }
 
 #[test]
+fn a_speed_of_the_protocol_is_kept_and_another_refused() {
+    let mut client = Client::new();
+    let update = |speed: f64| json!({ "type": "session.update", "session": { "type": "realtime", "audio": { "output": { "speed": speed } } } });
+    client.send(&update(1.25));
+    assert_eq!(client.last("session.updated")["session"]["audio"]["output"]["speed"], 1.25);
+    client.say("Hello there.");
+    client.ask(&json!({}));
+    client.speak(25);
+    client.finish(FinishReason::Done, None);
+    let sound: usize = client
+        .events
+        .iter()
+        .filter(|event| event["type"] == "response.output_audio.delta")
+        .filter_map(|event| event["delta"].as_str())
+        .map(|delta| delta.len() / 4 * 3)
+        .sum();
+    // Two seconds of 16-bit samples at 24 kHz, heard in less time.
+    assert!(sound.abs_diff(96_000 * 4 / 5) < 1_000, "{sound}");
+    for speed in [0.2, 1.6] {
+        client.events.clear();
+        client.send(&update(speed));
+        assert_eq!(client.errors(), ["invalid_value"]);
+    }
+}
+
+#[test]
 fn bad_events_are_errors_with_a_name_and_the_session_goes_on() {
     let mut client = Client::new();
     client.events.clear();

@@ -5,4 +5,5 @@ mod rig;
 
 mod client;
 mod conversation;
+mod quotas;
 mod turns;

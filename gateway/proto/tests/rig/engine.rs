@@ -59,6 +59,7 @@ pub fn config() -> Config {
         voices: None,
         lexicon: std::sync::Arc::default(),
         bench: false,
+        quotas: None,
         opus_pre_skip: PRE_SKIP,
         paces: proto::paces::Paces::default(),
         limits: Limits::default(),

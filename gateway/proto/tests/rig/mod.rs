@@ -252,7 +252,7 @@ impl Rig {
                 return true;
             }
             EncodeWork::Samples(samples) => {
-                *pending += proto::at_wire_clock(samples.len() as u64, job.format.model_rate);
+                *pending += proto::at_wire_clock(samples.len() as u64, job.format.heard_rate());
             }
             EncodeWork::Finish => encoded.last = true,
         }

@@ -112,9 +112,9 @@ pub(super) struct Listener {
     pub(super) pace: Pace,
 }
 
-fn alignment(listener: Listener) -> Alignment {
+fn alignment(listener: Listener, format: AudioFormat) -> Alignment {
     let alignment = if listener.times { Alignment::with_times() } else { Alignment::new() };
-    alignment.knowing(listener.pace)
+    alignment.knowing(listener.pace).at_speed(format.speed)
 }
 
 /// What an utterance needs to know of its session.
@@ -160,7 +160,7 @@ impl Utterance {
             trace: setting.listener.trace,
             sound: false,
             encoded: false,
-            alignment: alignment(setting.listener),
+            alignment: alignment(setting.listener, setting.format),
             flushes: Flushes::new(setting.listener.times),
             traces: VecDeque::new(),
             told: Playback::NotStarted,

@@ -24,7 +24,7 @@ impl Utterance {
             self.fail(now, &WireError::Engine(EngineError::Internal { what }), out);
             return;
         }
-        let rate = self.format.model_rate;
+        let rate = self.format.heard_rate();
         let first = self.shape.given();
         let start = at_wire_clock(first, rate);
         let samples = self.shape.handle_samples(chunk.segment, chunk.samples);
@@ -70,7 +70,7 @@ impl Utterance {
         out: &mut Outbox,
     ) {
         self.segments_finished = self.segments_finished.max(segment.saturating_add(1));
-        let end = at_wire_clock(self.shape.given(), self.format.model_rate);
+        let end = at_wire_clock(self.shape.given(), self.format.heard_rate());
         self.alignment.handle_segment_end(segment, end);
         self.flushes.handle_segment_end(segment, end);
         let pause = self.shape.handle_segment_end(segment);
@@ -162,8 +162,8 @@ impl Utterance {
         if self.engine != EngineState::Open {
             return;
         }
-        // An engine counts its own samples only: pauses between them move what comes next.
-        let ahead = self.shape.ahead();
+        // An engine counts its own samples only: pauses between them, and the speed, move what comes next.
+        let ahead = self.shape.ahead(self.format.heard_rate());
         let playback = match self.clock.playback(now, link) {
             Playback::Playing { zero } => Playback::Playing { zero: zero + ahead },
             Playback::Paused { played } => Playback::Paused { played: (played - ahead).max(Span::ZERO) },
