@@ -310,6 +310,18 @@ fn spoken_language<'a>(model: &'a ModelInfo, voice: Option<&str>, asked: Option<
     known.next().is_none().then_some(only)
 }
 
+/// Every name that some model's language goes by, its code among them.
+#[must_use]
+pub fn languages(info: &EngineInfo) -> Vec<&str> {
+    let names = info.models.iter().flat_map(|model| &model.languages).map(String::as_str);
+    let mut known: Vec<&str> = names.collect();
+    let codes = LANGUAGE_CODES.iter().filter(|(_, name)| known.contains(name)).map(|(code, _)| *code);
+    known.extend(codes.collect::<Vec<_>>());
+    known.sort_unstable();
+    known.dedup();
+    known
+}
+
 /// ISO 639-1 codes of languages that models name in English.
 const LANGUAGE_CODES: &[(&str, &str)] = &[
     ("ar", "arabic"),
