@@ -6,7 +6,7 @@ NVRTC := $(TOOLS)/nvrtc/nvidia/cu13/lib
 export PATH := $(TOOLS)/cmake/data/bin:$(PATH)
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run build test rust-test device-test stages browser-test client-test wer bench longtext parity sim validate fmt lint clean-tools
+.PHONY: help run build test rust-test device-test stages browser-test client-test deploy-test wer bench longtext parity sim validate fmt lint clean-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -24,10 +24,12 @@ rust-test: $(TOOLS)/cmake.ok $(TOOLS)/nvrtc.ok ## the Rust tests alone
 	LD_LIBRARY_PATH=$(NVRTC):$$LD_LIBRARY_PATH cargo test --workspace --locked
 	cargo test --locked -p codecs -p proto --features codecs/mp3 --lib --test mp3
 
-device-test: $(TOOLS)/cmake.ok ## on a machine with a GPU: every op against its reference, the goldens in f32
+device-test: $(TOOLS)/cmake.ok ## on a machine with a GPU: every op against its reference, the goldens in f32, codes led along the CPU's in both
 	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p cpu --test dense --test attention --test convolution --test invariance
 	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p cpu --test dense --test attention --test convolution
 	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p models --test parity tiny::
+	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p models --test parity forced:: -- --nocapture
+	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p models --test parity forced:: -- --nocapture
 
 stages: ## on a machine with a GPU: time every stage of a published size with random weights
 	cargo run --release --locked -p cuda --example stages -- 1.7b
@@ -44,6 +46,9 @@ browser-test: build ## Playwright in real Chromium against the release binary
 
 client-test: build ## the Python client that streams word by word, with an independent decoder
 	bash tests/clients/run.sh
+
+deploy-test: build ## the Dockerfile and the examples of config/deploy: schemas, each other, and the binary serving as each asks
+	bash tests/deploy/run.sh
 
 wer: build ## 40 sentences in each layout judged by Whisper base
 	bash tests/wer/run.sh

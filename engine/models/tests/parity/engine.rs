@@ -32,6 +32,8 @@ pub(crate) struct Engine {
     launches: u64,
     /// Hears of each launch that finished.
     finished: Receiver<()>,
+    /// What becomes of a stage's program before it is built.
+    pub(crate) rewrite: fn(Program) -> Program,
 }
 
 /// One utterance to make.
@@ -58,14 +60,31 @@ pub(crate) struct Running {
 
 impl Engine {
     pub(crate) fn open(dir: &Path) -> Self {
+        Self::on(backend(), dir)
+    }
+
+    /// On the CPU, whatever device is asked for.
+    pub(crate) fn on_cpu(dir: &Path) -> Self {
+        Self::on(cpu_backend(), dir)
+    }
+
+    fn on((mut backend, finished): (Box<dyn Backend>, Receiver<()>), dir: &Path) -> Self {
         let model = models::open(ModelSource::Dir(dir.to_owned()), "test")
             .unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
-        let (mut backend, finished) = backend();
         let (text, facts) = (model.text(), model.facts().clone());
         let capacity =
             Capacity { slots: SLOTS, pages: PAGES, page_len: PAGE_LEN, positions_max: POSITIONS_MAX };
         let placed = model.place(&mut *backend, capacity).expect("the checkpoint fits");
-        Self { backend, placed, text, facts, executables: BTreeMap::new(), launches: 0, finished }
+        Self {
+            backend,
+            placed,
+            text,
+            facts,
+            executables: BTreeMap::new(),
+            launches: 0,
+            finished,
+            rewrite: |program| program,
+        }
     }
 
     /// Builds and runs any program once.
@@ -81,7 +100,7 @@ impl Engine {
         let executable = match self.executables.get(&(stage, length)) {
             Some(&executable) => executable,
             None => {
-                let program = self.placed.program(stage, length).expect("a captured length");
+                let program = (self.rewrite)(self.placed.program(stage, length).expect("a captured length"));
                 let executable = self
                     .backend
                     .build(key(stage, length.max(TOKENS_MAX)), &program)
@@ -355,23 +374,35 @@ fn device_asked() -> Option<u32> {
     name.strip_prefix("cuda:").map(|ordinal| ordinal.parse().expect("cuda:N"))
 }
 
-fn backend() -> (Box<dyn Backend>, Receiver<()>) {
-    let clock = Arc::new(Tick::default);
+/// Whether a device is asked for that rounds to 16 bits.
+pub(crate) fn is_bf16() -> bool {
+    device_asked().is_some() && std::env::var("VOXLANE_TEST_PRECISION").is_ok_and(|name| name == "bf16")
+}
+
+/// What rings when a launch has ended.
+fn bell() -> (Arc<dyn Fn() + Send + Sync>, Receiver<()>) {
     let (finish, finished) = std::sync::mpsc::sync_channel(64);
     // A full channel already wakes the reader.
     let notify = Arc::new(move || {
         let _ = finish.try_send(());
     });
-    if let Some(ordinal) = device_asked() {
-        let mut options = cuda::CudaOptions::new(ordinal, SLOTS as usize, clock, notify);
-        let bf16 = std::env::var("VOXLANE_TEST_PRECISION").is_ok_and(|name| name == "bf16");
-        options.precision = if bf16 { cuda::Precision::Bf16 } else { cuda::Precision::F32 };
-        options.poison = true;
-        options.kernel_cache = std::env::var_os("VOXLANE_TEST_KERNELS").map(Into::into);
-        let backend = cuda::CudaBackend::open(options).unwrap_or_else(|error| panic!("{error}"));
-        return (Box::new(backend), finished);
-    }
-    let mut options = cpu::CpuOptions::new(SLOTS as usize, clock, notify);
+    (notify, finished)
+}
+
+fn backend() -> (Box<dyn Backend>, Receiver<()>) {
+    let Some(ordinal) = device_asked() else { return cpu_backend() };
+    let (notify, finished) = bell();
+    let mut options = cuda::CudaOptions::new(ordinal, SLOTS as usize, Arc::new(Tick::default), notify);
+    options.precision = if is_bf16() { cuda::Precision::Bf16 } else { cuda::Precision::F32 };
+    options.poison = true;
+    options.kernel_cache = std::env::var_os("VOXLANE_TEST_KERNELS").map(Into::into);
+    let backend = cuda::CudaBackend::open(options).unwrap_or_else(|error| panic!("{error}"));
+    (Box::new(backend), finished)
+}
+
+fn cpu_backend() -> (Box<dyn Backend>, Receiver<()>) {
+    let (notify, finished) = bell();
+    let mut options = cpu::CpuOptions::new(SLOTS as usize, Arc::new(Tick::default), notify);
     // Values are poisoned between launches, so that nothing is read that was not written.
     options.poison = true;
     (Box::new(cpu::CpuBackend::open(options).unwrap_or_else(|error| panic!("{error}"))), finished)

@@ -5,6 +5,7 @@ mod chunks;
 mod encoders;
 mod engine;
 mod fixtures;
+mod forced;
 mod invariance;
 mod prompts;
 mod speech;
