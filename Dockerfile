@@ -1,4 +1,5 @@
 # CPU image. Build: docker build -t voxlane .   Run: docker run --network host voxlane
+# Without the host's network it must listen beyond loopback, and then it needs keys: see config/deploy/compose.yaml.
 FROM rust:1.95-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends cmake && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
@@ -6,7 +7,10 @@ COPY . .
 RUN cargo build --release --locked -p gateway --bin voxlane && strip target/release/voxlane
 
 FROM debian:bookworm-slim
-RUN useradd --system --uid 10001 --no-create-home voxlane
+# A volume mounted on the folder of voices takes over its owner.
+RUN groupadd --gid 10001 voxlane \
+ && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/voxlane --shell /usr/sbin/nologin voxlane \
+ && install -d -o 10001 -g 10001 -m 0750 /var/lib/voxlane
 COPY --from=build /src/target/release/voxlane /usr/local/bin/voxlane
 USER 10001:10001
 EXPOSE 8080 9464

@@ -6,7 +6,7 @@ NVRTC := $(TOOLS)/nvrtc/nvidia/cu13/lib
 export PATH := $(TOOLS)/cmake/data/bin:$(PATH)
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run build test rust-test device-test stages browser-test client-test wer bench longtext parity sim validate fmt lint clean-tools
+.PHONY: help run build test rust-test device-test stages browser-test client-test deploy-test wer bench longtext parity sim validate fmt lint clean-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ browser-test: build ## Playwright in real Chromium against the release binary
 
 client-test: build ## the Python client that streams word by word, with an independent decoder
 	bash tests/clients/run.sh
+
+deploy-test: build ## the Dockerfile and the examples of config/deploy: schemas, each other, and the binary serving as each asks
+	bash tests/deploy/run.sh
 
 wer: build ## 40 sentences in each layout judged by Whisper base
 	bash tests/wer/run.sh

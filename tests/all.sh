@@ -20,6 +20,7 @@ step "formatting and lints" make lint
 step "rust tests" make rust-test
 step "release build" make build
 step "python client" make client-test
+step "deployment examples" make deploy-test
 step "browser" make browser-test
 step "intelligibility" make wer
 

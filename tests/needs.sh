@@ -19,6 +19,7 @@ need python3 python3 "clients, parity and the intelligibility judge"
 need node nodejs "drives the browser, runs clients"
 need npm npm "installs the browser driver and clients"
 need openssl openssl "certificates for clients that insist on TLS"
+need systemd-analyze systemd "reads the systemd unit"
 need chromium chromium "the browser tests"
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 

@@ -1,5 +1,5 @@
-"""Writes the tables of docs/performance.md from docs/performance.json and docs/longtext.json, or checks that they are
-what those say.
+"""Writes the tables of docs/performance.md, and the profile of docs/h200.json's card, from their JSON files, or checks that they
+are what those say.
 
     python3 tests/bench/render.py           rewrite the page
     python3 tests/bench/render.py --check   exit 1 when page and JSON differ (a test runs this)
@@ -8,6 +8,8 @@ what those say.
 import json
 import pathlib
 import sys
+
+import card_profile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/performance.md"
@@ -189,8 +191,12 @@ def main() -> int:
         if made != page:
             print("docs/performance.md is not what its JSON files say: run python3 tests/bench/render.py")
             return 1
+        if card_profile.text() != card_profile.PROFILE.read_text():
+            print("config/profiles/h200-1.7b.json is not what docs/h200.json says: run python3 tests/bench/render.py")
+            return 1
         return 0
     PAGE.write_text(made)
+    card_profile.PROFILE.write_text(card_profile.text())
     return 0
 
 

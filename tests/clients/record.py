@@ -17,7 +17,8 @@ SOUND = ("audio", "data")
 
 def line(who: str, text: str) -> str:
     message = json.loads(text)
-    for name in SOUND:
+    # OpenAI's events carry sound where they carry text, too.
+    for name in (*SOUND, "delta") if message.get("type") == "response.output_audio.delta" else SOUND:
         if isinstance(message.get(name), str):
             message[name] = len(message[name])
     return json.dumps({who: message}, ensure_ascii=False)

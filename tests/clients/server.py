@@ -24,7 +24,7 @@ def running(*extra: str):
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen([*command, *extra], stdout=log, stderr=subprocess.STDOUT)
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120  # a busy machine reads the model slowly
             while not answers(f"http://127.0.0.1:{admin}/readyz"):
                 if process.poll() is not None or time.monotonic() > deadline:
                     log.seek(0)

@@ -24,7 +24,7 @@ def guarded(*extra: str, more: str = ""):
     """Yields what `running` does, of a server that wants KEY and gives SEED to whoever names no seed. `more` is configuration."""
     with tempfile.TemporaryDirectory() as folder:
         keys, config = Path(folder, "keys.toml"), Path(folder, "voxlane.toml")
-        keys.write_text(f'[[key]]\nname = "clients"\nkey = "{KEY}"\ntenant = "acme"\nscopes = ["speak"]\n')
+        keys.write_text(f'[[key]]\nname = "clients"\nkey = "{KEY}"\ntenant = "acme"\nscopes = ["speak", "voices"]\n')
         engine = f'seed = "{SEED}"\nfirst_audio_limit_ms = 20000'  # a busy machine refuses nobody
         config.write_text(f'[auth]\napi_keys_file = "{keys}"\n[engine]\n{engine}\n{more}\n')
         with running("--config", str(config), *extra) as urls:

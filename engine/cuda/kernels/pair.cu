@@ -35,47 +35,34 @@ __device__ __forceinline__ float4 prepare_4(const float* row, const float* norm,
     return x;
 }
 
-// Columns a lane holds of a key of type T.
-template <class T>
-struct Columns;
-template <>
-struct Columns<float> {
-    static constexpr int COUNT = 4, LANES = 32;
-    static __device__ __forceinline__ void spread(uint4 raw, float (&x)[4]) {
-        x[0] = __uint_as_float(raw.x), x[1] = __uint_as_float(raw.y);
-        x[2] = __uint_as_float(raw.z), x[3] = __uint_as_float(raw.w);
-    }
-};
-template <>
-struct Columns<bf16> {
-    static constexpr int COUNT = 8, LANES = 16;
-    static __device__ __forceinline__ void spread(uint4 raw, float (&x)[8]) {
-        u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+// Columns a lane holds of a key, and lanes that share one.
+constexpr int PAIR_COLUMNS = 8, PAIR_LANES = 16;
+
+__device__ __forceinline__ void spread(uint4 raw, float (&x)[PAIR_COLUMNS]) {
+    u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            x[2 * i] = __uint_as_float(words[i] << 16);
-            x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-        }
+    for (int i = 0; i < 4; i++) {
+        x[2 * i] = __uint_as_float(words[i] << 16);
+        x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
     }
-};
+}
 
 // Running softmax of two queries over the keys one warp reads. `top` and `mass` belong to the head `lane % 16 / 8`; the
 // values of key lanes that lie apart are summed at the end.
-template <class T>
 struct Pair {
-    static constexpr int COUNT = Columns<T>::COUNT, LANES = Columns<T>::LANES, SHARES = 32 / LANES;
+    static constexpr int COUNT = PAIR_COLUMNS, SHARES = 32 / PAIR_LANES;
     float q[2][COUNT];
     float values[2][COUNT] = {};
     float top = minus_infinity(), mass = 0.0f;
 
-    // `count` of the SHARES * 8 keys are there; load i of a lane is key `i * SHARES + lane / LANES`.
+    // `count` of the SHARES * 8 keys are there; load i of a lane is key `i * SHARES + lane / PAIR_LANES`.
     __device__ __forceinline__ void add(const uint4 (&keys)[PAIR_LOADS], const uint4 (&rows)[PAIR_LOADS], int count) {
         int lane = threadIdx.x % 32;
         float s[16];
 #pragma unroll
         for (int i = 0; i < PAIR_LOADS; i++) {
             float k[COUNT];
-            Columns<T>::spread(keys[i], k);
+            spread(keys[i], k);
             float a = 0.0f, b = 0.0f;
 #pragma unroll
             for (int c = 0; c < COUNT; c++) {
@@ -84,10 +71,6 @@ struct Pair {
             }
             s[i] = a;
             s[8 + i] = b;
-        }
-        if (LANES == 32) {
-#pragma unroll
-            for (int i = 0; i < 16; i++) s[i] += __shfl_xor_sync(0xffffffffu, s[i], 16);
         }
 #pragma unroll
         for (int d = 8; d > 0; d >>= 1) {
@@ -98,12 +81,12 @@ struct Pair {
                 s[i] = kept + __shfl_xor_sync(0xffffffffu, sent, d);
             }
         }
-        int mine = lane % 8 * SHARES + (SHARES > 1 ? lane / LANES : 0);
+        int mine = lane % 8 * SHARES + lane / PAIR_LANES;
         float score = mine < count ? s[0] : minus_infinity();
         float best = score;
 #pragma unroll
         for (int d = 1; d < 8; d <<= 1) best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, d));
-        if (SHARES > 1) best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 16));
+        best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 16));
         best = fmaxf(best, top);
         float old = __expf(top - best), weight = __expf(score - best);
         top = best;
@@ -114,11 +97,11 @@ struct Pair {
             values[0][c] *= olds[0];
             values[1][c] *= olds[1];
         }
-        int from = SHARES > 1 ? lane & 16 : 0;
+        int from = lane & 16;
 #pragma unroll
         for (int i = 0; i < PAIR_LOADS; i++) {
             float v[COUNT];
-            Columns<T>::spread(rows[i], v);
+            spread(rows[i], v);
             float a = __shfl_sync(0xffffffffu, weight, from + i), b = __shfl_sync(0xffffffffu, weight, from + 8 + i);
 #pragma unroll
             for (int c = 0; c < COUNT; c++) {
@@ -132,13 +115,11 @@ struct Pair {
     __device__ __forceinline__ void gather() {
 #pragma unroll
         for (int d = 1; d < 8; d <<= 1) mass += __shfl_xor_sync(0xffffffffu, mass, d);
-        if (SHARES > 1) {
-            mass += __shfl_xor_sync(0xffffffffu, mass, 16);
+        mass += __shfl_xor_sync(0xffffffffu, mass, 16);
 #pragma unroll
-            for (int c = 0; c < COUNT; c++) {
-                values[0][c] += __shfl_xor_sync(0xffffffffu, values[0][c], 16);
-                values[1][c] += __shfl_xor_sync(0xffffffffu, values[1][c], 16);
-            }
+        for (int c = 0; c < COUNT; c++) {
+            values[0][c] += __shfl_xor_sync(0xffffffffu, values[0][c], 16);
+            values[1][c] += __shfl_xor_sync(0xffffffffu, values[1][c], 16);
         }
     }
 };
@@ -172,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
         store_4(&own[warp - 2][lane * 4], x);
     }
     __syncthreads();
-    Pair<bf16> pair;
+    Pair pair;
 #pragma unroll
     for (int c = 0; c < 8; c++) {
         pair.q[0][c] = q[0][lane % 16 * 8 + c];
@@ -227,60 +208,75 @@ extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
     }
 }
 
-// A frame's own keys, in f32, one page a batch row: a warp a key head, nothing shared between warps.
-extern "C" __global__ void __launch_bounds__(128) attend_pair_frame(
+// A frame's own keys, in f32, one page a batch row: a warp a query head, nothing shared between warps. A lane holds four
+// columns; eight keys and their values are on their way together, and their scores are summed over the lanes by halving,
+// which leaves one key to each four.
+extern "C" __global__ void __launch_bounds__(128, 4) attend_frame(
     const __grid_constant__ Heads h, const __grid_constant__ Keys keys, int rows, bf16* out) {
     take_turn();
     int lane = threadIdx.x % 32, item = blockIdx.x * WARPS + threadIdx.x / 32;
-    int row = item / h.kv_heads, kv_head = item % h.kv_heads;
+    int row = item / h.heads, head = item % h.heads, kv_head = head / 2;
     if (row >= rows) return;
-    int position = position_of(h, row), column = lane * 4;
+    int position = position_of(h, row), column = lane * 4, mine = lane / 16 * 4 + lane / 8 % 2 * 2 + lane / 4 % 2;
     i64 stride = (i64)h.kv_heads * PAIR_DIM, from = ((i64)row * h.kv_heads + kv_head) * PAIR_DIM;
     float* page = (float*)keys.pages + row / h.steps * keys.page_stride + (i64)kv_head * PAIR_DIM + column;
-    uint4 k[PAIR_LOADS], v[PAIR_LOADS];
+    float4 k[PAIR_LOADS], v[PAIR_LOADS];
     auto fetch = [&](int first) {
 #pragma unroll
         for (int i = 0; i < PAIR_LOADS; i++) {
-            k[i] = v[i] = make_uint4(0, 0, 0, 0);
+            k[i] = v[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (first + i < position) {
-                k[i] = *(const uint4*)(page + (first + i) * stride);
-                v[i] = *(const uint4*)(page + (first + i) * stride + keys.values);
+                k[i] = load_4(page + (first + i) * stride);
+                v[i] = load_4(page + (first + i) * stride + keys.values);
             }
         }
     };
     fetch(0);
-    const float* query = h.q + ((i64)row * h.heads + kv_head * 2) * PAIR_DIM;
-    float4 q0 = prepare_4(query, h.q_norm, h, position), q1 = prepare_4(query + PAIR_DIM, h.q_norm, h, position);
-    float4 own_key = prepare_4(h.k + from, h.k_norm, h, position), own_value = load_4(h.v + from + column);
-    store_4(page + position * stride, own_key);
-    store_4(page + position * stride + keys.values, own_value);
-    Pair<float> pair;
-    float heads[2][4] = {{q0.x, q0.y, q0.z, q0.w}, {q1.x, q1.y, q1.z, q1.w}};
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-        pair.q[0][c] = heads[0][c] * h.scale;
-        pair.q[1][c] = heads[1][c] * h.scale;
+    float4 own_value = load_4(h.v + from + column);
+    float4 q = times(prepare_4(h.q + ((i64)row * h.heads + head) * PAIR_DIM, h.q_norm, h, position), h.scale);
+    float4 own_key = prepare_4(h.k + from, h.k_norm, h, position);
+    if (head % 2 == 0) {
+        store_4(page + position * stride, own_key);
+        store_4(page + position * stride + keys.values, own_value);
     }
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float top = minus_infinity(), mass = 0.0f;
     for (int first = 0; first <= position; first += PAIR_LOADS) {
         if (first > 0) fetch(first);
+        float s[PAIR_LOADS];
 #pragma unroll
         for (int i = 0; i < PAIR_LOADS; i++) {
             if (first + i == position) {
-                k[i] = make_uint4(__float_as_uint(own_key.x), __float_as_uint(own_key.y), __float_as_uint(own_key.z),
-                                  __float_as_uint(own_key.w));
-                v[i] = make_uint4(__float_as_uint(own_value.x), __float_as_uint(own_value.y),
-                                  __float_as_uint(own_value.z), __float_as_uint(own_value.w));
+                k[i] = own_key;
+                v[i] = own_value;
+            }
+            s[i] = fmaf(q.x, k[i].x, fmaf(q.y, k[i].y, fmaf(q.z, k[i].z, q.w * k[i].w)));
+        }
+#pragma unroll
+        for (int d = 16, half = 4; half > 0; d >>= 1, half >>= 1) {
+            bool upper = lane & d;
+#pragma unroll
+            for (int i = 0; i < half; i++) {
+                float sent = upper ? s[i] : s[i + half], kept = upper ? s[i + half] : s[i];
+                s[i] = kept + __shfl_xor_sync(0xffffffffu, sent, d);
             }
         }
-        pair.add(k, v, position + 1 - first);
-    }
-    pair.gather();
-    float masses[2] = {__shfl_sync(0xffffffffu, pair.mass, 0), __shfl_sync(0xffffffffu, pair.mass, 8)};
-    bf16* to = out + ((i64)row * h.heads + kv_head * 2) * PAIR_DIM + column;
+        s[0] += __shfl_xor_sync(0xffffffffu, s[0], 2);
+        s[0] += __shfl_xor_sync(0xffffffffu, s[0], 1);
+        float score = first + mine <= position ? s[0] : minus_infinity(), best = fmaxf(top, score);
 #pragma unroll
-    for (int head = 0; head < 2; head++) {
-        float scale = 1.0f / masses[head];
-        const float* x = pair.values[head];
-        store_4(to + head * PAIR_DIM, make_float4(x[0] * scale, x[1] * scale, x[2] * scale, x[3] * scale));
+        for (int d = 4; d < 32; d <<= 1) best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, d));
+        float old = __expf(top - best), weight = __expf(score - best);
+        top = best;
+        mass = fmaf(mass, old, weight);
+        sum = times(sum, old);
+#pragma unroll
+        for (int i = 0; i < PAIR_LOADS; i++) {
+            float w = __shfl_sync(0xffffffffu, weight, i / 4 * 16 + i / 2 % 2 * 8 + i % 2 * 4);
+            sum = make_float4(fmaf(w, v[i].x, sum.x), fmaf(w, v[i].y, sum.y), fmaf(w, v[i].z, sum.z), fmaf(w, v[i].w, sum.w));
+        }
     }
+#pragma unroll
+    for (int d = 4; d < 32; d <<= 1) mass += __shfl_xor_sync(0xffffffffu, mass, d);
+    store_4(out + ((i64)row * h.heads + head) * PAIR_DIM + column, times(sum, 1.0f / mass));
 }

@@ -14,7 +14,10 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
-use tokio_tungstenite::tungstenite::protocol::Message;
+use tokio_tungstenite::tungstenite::protocol::{Message, WebSocketConfig};
+
+/// Bytes read at once: a burst of packets fits, and thousands of sessions fit into one process.
+const READ_BUFFER: usize = 16 * 1_024;
 
 /// What ends a client.
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +131,9 @@ async fn dial(
             .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "a header cannot be sent"))?;
         request.headers_mut().insert(*name, value);
     }
-    let (stream, _) = tokio_tungstenite::client_async(request, socket).await.map_err(refused)?;
+    let config = WebSocketConfig::default().read_buffer_size(READ_BUFFER);
+    let connected = tokio_tungstenite::client_async_with_config(request, socket, Some(config)).await;
+    let (stream, _) = connected.map_err(refused)?;
     let (sink, stream) = stream.split();
     let mut receiver = Receiver { stream, closed: false };
     match receiver.next().await? {

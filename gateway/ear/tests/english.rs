@@ -5,7 +5,11 @@ use std::sync::Arc;
 use ear::{Ear, Lexicon, Span, language};
 
 fn said(text: &str) -> String {
-    let mut ear = Ear::new(language("english"), Arc::default());
+    said_in("english", text)
+}
+
+fn said_in(name: &str, text: &str) -> String {
+    let mut ear = Ear::new(language(name), Arc::default());
     let mut spans = Vec::new();
     ear.push(text, &mut spans);
     ear.flush(&mut spans);
@@ -20,10 +24,15 @@ fn said(text: &str) -> String {
 }
 
 fn check(table: &[(&str, &str)]) {
+    check_in("english", table);
+}
+
+fn check_in(name: &str, table: &[(&str, &str)]) {
     let wrong: Vec<String> = table
         .iter()
-        .filter(|(text, expected)| said(text) != *expected)
-        .map(|(text, expected)| format!("{text:?}\n  is       {:?}\n  expected {expected:?}", said(text)))
+        .map(|(text, expected)| (text, expected, said_in(name, text)))
+        .filter(|(_, expected, said)| said != *expected)
+        .map(|(text, expected, said)| format!("{text:?}\n  is       {said:?}\n  expected {expected:?}"))
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
@@ -135,6 +144,62 @@ fn money_and_measures_carry_their_names() {
         ("5 in the morning", "five in the morning"),
         ("300 ms", "three hundred milliseconds"),
     ]);
+}
+
+#[test]
+fn in_britain_days_stand_first_numbers_have_their_and_and_pence_are_money() {
+    check_in(
+        "en-GB",
+        &[
+            (
+                "110, 999 and 1,005.",
+                "one hundred and ten, nine hundred and ninety-nine and one thousand and five.",
+            ),
+            (
+                "1,234,567 people",
+                "one million two hundred and thirty-four thousand five hundred and sixty-seven people",
+            ),
+            ("100, 2,000 and 1,100,000", "one hundred, two thousand and one million one hundred thousand"),
+            (
+                "the 101st, 350.5 km",
+                "the one hundred and first, three hundred and fifty point five kilometres",
+            ),
+            ("2005 and 1984", "two thousand and five and nineteen eighty-four"),
+            ("on 5/3/2024.", "on the fifth of March, twenty twenty-four."),
+            ("on 3/25/2024", "on the twenty-fifth of March, twenty twenty-four"),
+            ("2024-05-03", "the third of May, twenty twenty-four"),
+            ("3 May 2024", "the third of May, twenty twenty-four"),
+            ("on the 3rd of May, then", "on the third of May, then"),
+            ("The 3rd of May", "The third of May"),
+            ("May 3, 2024, was", "May the third, twenty twenty-four, was"),
+            ("Sept. 2001", "September two thousand and one"),
+            ("\u{A3}2.99, 50p and 1p", "two pounds and ninety-nine pence, fifty pence and one penny"),
+            ("\u{A3}150 or $150", "one hundred and fifty pounds or one hundred and fifty dollars"),
+            ("at 3.30pm, not 3.30", "at three thirty p m, not three point three zero"),
+            ("at 9.05 a.m. sharp", "at nine oh five a m sharp"),
+            ("250ml", "two hundred and fifty millilitres"),
+            ("HTML and 5 km", "H T M L and five kilometres"),
+        ],
+    );
+}
+
+#[test]
+fn a_region_says_whose_english_it_is() {
+    for (name, tag) in [
+        ("english", Some("en-US")),
+        ("en", Some("en-US")),
+        ("EN_us", Some("en-US")),
+        ("en-CA", Some("en-US")),
+        ("en-GB", Some("en-GB")),
+        ("en_gb", Some("en-GB")),
+        ("en-Latn-IE", Some("en-GB")),
+        ("eng-AU", Some("en-GB")),
+        ("gb", None),
+        ("de-GB", None),
+        ("", None),
+    ] {
+        assert_eq!(language(name).map(|language| language.tag()), tag, "{name}");
+    }
 }
 
 #[test]

@@ -138,6 +138,11 @@ impl Ear {
         }
     }
 
+    #[must_use]
+    pub fn is_playing(&self) -> bool {
+        matches!(self.state, State::Playing { .. })
+    }
+
     /// When `position` sounds, if nothing stops the player before.
     #[must_use]
     pub fn sounds_at(&self, position: u64) -> Option<Tick> {

@@ -15,6 +15,10 @@ use crate::random::Random;
 /// -50 dBFS: quieter than this is not yet sound.
 pub const AUDIBLE: f32 = 0.003_162_278;
 
+/// Longest time in which nothing is looked at, and sound that stays in hand meanwhile.
+const LOOK_AWAY: Span = Span::from_millis(100);
+const KEPT_IN_HAND: Span = Span::from_millis(250);
+
 /// One request under way.
 #[derive(Clone, Debug)]
 pub struct Hearing {
@@ -116,6 +120,20 @@ impl Hearing {
     pub fn next_change(&self) -> Option<Tick> {
         let delivery = self.link.front().map(|(at, _)| *at);
         [delivery, self.ear.next_change()].into_iter().flatten().min()
+    }
+
+    /// Until when nothing that arrives can change what the listener hears: first audio has come, and more
+    /// than enough is in hand. A generator of thousands of streams then takes packets several at a time.
+    #[must_use]
+    pub fn may_look_away(&mut self, now: Tick) -> Option<Tick> {
+        // A link that holds packets back begins to do so when they are taken.
+        if self.is_silent() || self.habits.jitter_mean_us > 0.0 {
+            return None;
+        }
+        self.advance(now);
+        let dry = self.ear.next_change().filter(|_| self.ear.is_playing())?;
+        let back = (dry - KEPT_IN_HAND).min(now + LOOK_AWAY);
+        (back > now).then_some(back)
     }
 
     /// When the listener interrupts, if that is already certain.

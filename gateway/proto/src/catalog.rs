@@ -121,7 +121,9 @@ impl Target {
         if ask.exact_frames.is_some() && !bench {
             return Err(unsupported("exact_frames", model, "only a server started with --bench accepts it"));
         }
-        let spoken = spoken_language(model, voice.as_deref(), language.as_deref());
+        // The region asked for ("en-GB") is the ear's alone: no model has one.
+        let named = ask.language.as_deref().filter(|_| language.as_deref() != Some(UNDECIDED));
+        let spoken = spoken_language(model, voice.as_deref(), named);
         let ear = (ask.normalize != Some(false))
             .then(|| (spoken.and_then(ear::language), Arc::clone(&ask.lexicon)));
         let zones = match layout {
@@ -150,6 +152,12 @@ impl Target {
             },
             exact_frames: ask.exact_frames,
         })
+    }
+
+    /// Whose rules read its text for the ear (`en-US`); none where it is said as it stands.
+    #[must_use]
+    pub fn reading(&self) -> Option<&'static str> {
+        self.ear.as_ref()?.0.map(Language::tag)
     }
 
     /// Reads and cuts the text of one epoch.
@@ -284,11 +292,13 @@ fn find_language(model: &ModelInfo, asked: Option<&str>) -> Result<Option<String
     }
 }
 
+/// The name by which a model is left to find the language itself.
+const UNDECIDED: &str = "auto";
+
 /// The language a text is in, as far as that can be known: the one asked for, the voice's own, or the only
 /// one the model has.
 fn spoken_language<'a>(model: &'a ModelInfo, voice: Option<&str>, asked: Option<&'a str>) -> Option<&'a str> {
-    const UNDECIDED: &str = "auto";
-    if let Some(asked) = asked.filter(|asked| *asked != UNDECIDED) {
+    if let Some(asked) = asked {
         return Some(asked);
     }
     let voice = model.voices.iter().find(|known| Some(known.id.as_str()) == voice);
@@ -298,6 +308,18 @@ fn spoken_language<'a>(model: &'a ModelInfo, voice: Option<&str>, asked: Option<
     let mut known = model.languages.iter().filter(|language| *language != UNDECIDED);
     let only = known.next()?;
     known.next().is_none().then_some(only)
+}
+
+/// Every name that some model's language goes by, its code among them.
+#[must_use]
+pub fn languages(info: &EngineInfo) -> Vec<&str> {
+    let names = info.models.iter().flat_map(|model| &model.languages).map(String::as_str);
+    let mut known: Vec<&str> = names.collect();
+    let codes = LANGUAGE_CODES.iter().filter(|(_, name)| known.contains(name)).map(|(code, _)| *code);
+    known.extend(codes.collect::<Vec<_>>());
+    known.sort_unstable();
+    known.dedup();
+    known
 }
 
 /// ISO 639-1 codes of languages that models name in English.

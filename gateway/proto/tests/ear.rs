@@ -76,6 +76,32 @@ fn a_request_that_asks_for_it_is_spoken_as_it_stands() {
     let key = rig.key(2, 0);
     rig.speak_all(key, 1);
     assert_eq!(rig.engine[&key].segments, ["Win hat 3,50", "usw."]);
+    // The session is told whose rules read each.
+    assert_eq!(readings(&rig), [None, None]);
+}
+
+fn readings(rig: &Rig) -> Vec<Option<&str>> {
+    let opened = rig.messages.iter().filter_map(|message| match message {
+        ServerMessage::Opened(opened) => Some(opened.reading.as_deref()),
+        _ => None,
+    });
+    opened.collect()
+}
+
+#[test]
+fn a_region_chooses_whose_english_it_is_and_the_session_is_told() {
+    let mut rig = english();
+    for (context, language, said) in [
+        (1, "en-GB", "It was the third of May and cost five pounds and fifty pence."),
+        (2, "en", "It was March fifth and cost five pounds and fifty pence."),
+    ] {
+        rig.text(&format!(r#"{{"type":"open","context":{context},"language":"{language}"}}"#));
+        let date = if context == 1 { "3 May" } else { "March 5" };
+        rig.append(context, 1, &format!("It was {date} and cost \u{A3}5.50."));
+        rig.simple("text.end", context);
+        assert_eq!(rig.engine[&rig.key(context, 0)].segments, [said]);
+    }
+    assert_eq!(readings(&rig), [Some("en-GB"), Some("en-US")]);
 }
 
 #[test]

@@ -118,6 +118,12 @@ struct Asked {
     session: Value,
 }
 
+/// A whole number, however JSON writes it: `600.0` is one.
+fn whole(value: &Value) -> Option<u64> {
+    let float = || value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..1e9).contains(number));
+    value.as_u64().or_else(|| float().map(|number| number as u64))
+}
+
 fn read(body: &[u8]) -> Result<Asked, ApiError> {
     let invalid = |code, param: &str, message: String| ApiError::bad_request(code, message).param(param);
     let body: Map<String, Value> = if body.trim_ascii().is_empty() {
@@ -138,7 +144,7 @@ fn read(body: &[u8]) -> Result<Asked, ApiError> {
                 let message = "expires_after.anchor must be \"created_at\"".to_owned();
                 return Err(invalid("field_out_of_range", "expires_after.anchor", message));
             }
-            let seconds = after.get("seconds").map_or(Some(SECONDS_DEFAULT), Value::as_u64);
+            let seconds = after.get("seconds").map_or(Some(SECONDS_DEFAULT), whole);
             let within = seconds.filter(|seconds| SECONDS.contains(seconds));
             within.ok_or_else(|| {
                 let message = "expires_after.seconds must be a whole number, 10 to 7200".to_owned();

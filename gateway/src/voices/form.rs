@@ -15,8 +15,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const PARTS_MAX: usize = 16;
 /// Bytes of a form beside its file: fields and borders.
 const FIELDS_BYTES_MAX: usize = 65_536;
-const NAME_CHARACTERS_MAX: usize = 128;
-const CONSENT_CHARACTERS_MAX: usize = 4_000;
+pub(crate) const NAME_CHARACTERS_MAX: usize = 128;
+pub(crate) const CONSENT_CHARACTERS_MAX: usize = 4_000;
 const FIELDS: &str = "name, audio, consent, transcript, language, mode, sharing";
 
 /// What a form said.

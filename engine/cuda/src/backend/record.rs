@@ -31,6 +31,7 @@ impl CudaBackend {
 
     /// Runs the launches of the variant for `rows` one by one: each kernel's name, grid and microseconds. For finding
     /// where a stage's time goes; gaps between launches, which a graph closes, are not counted.
+    /// Reads the inputs of the last launch of this very variant: without one, rows lie anywhere.
     ///
     /// # Errors
     /// A lost device, or an executable that was never built.

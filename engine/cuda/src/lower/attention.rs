@@ -229,8 +229,8 @@ impl Lowering<'_> {
         let pairs = head_dim == PAIR_DIM && count == 2 * kv_heads && self.storage(out).is_bf16();
         if fused && pairs && short {
             let args = vec![heads.arg(), keys.arg(), int(rows), value(out)];
-            let blocks = (rows * kv_heads).div_ceil(THREADS as usize / 32);
-            return self.launch("attend_pair_frame", [blocks, 1, 1], THREADS, 0, args);
+            let blocks = (rows * count).div_ceil(THREADS as usize / 32);
+            return self.launch("attend_frame", [blocks, 1, 1], THREADS, 0, args);
         }
         let pages = stored.is_bf16() && keys.table.is_some() && keys.page_len.is_multiple_of(PAIR_KEYS);
         if fused && pairs && pages && window == NO_WINDOW {

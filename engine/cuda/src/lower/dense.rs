@@ -252,10 +252,11 @@ impl Lowering<'_> {
     fn hopper_product(&mut self, product: &Product, widest: usize) -> bool {
         let Product { left, factors, gated, norm, .. } = product;
         let depth = left.cin * left.taps;
-        let tile = hopper::choose(left.rows, widest, depth);
+        let sms = self.target.sms as usize;
+        let tile = hopper::choose(left.rows, widest, depth, sms);
         let across = tiles(factors, *gated, tile.cols, tile.cols / 2);
         let down = left.rows.div_ceil(tile.rows);
-        let splits = hopper::splits(tile, across * down, depth, self.target.sms as usize);
+        let splits = hopper::splits(tile, across * down, widest, depth, sms);
         // Lanes that share a row sum its squares by halving.
         let norm = norm.filter(|_| tile.cols.is_power_of_two() && tile.cols <= 128);
         let mut args = product_fields(product, splits, Place::Null);

@@ -1,5 +1,6 @@
 //! Abbreviations: what their dot means is part of the reading.
 
+use super::Form;
 use super::letters::spell;
 use crate::{Context, Reading, Word};
 
@@ -96,7 +97,7 @@ const PREPOSITIONS: &[&str] = &[
     "in", "at", "to", "from", "of", "near", "by", "for", "the", "and", "on", "with", "into", "via", "around",
 ];
 
-pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
+pub(super) fn read(words: &[Word<'_>], context: Context<'_>, _: Form) -> Option<Reading> {
     let first = words.first()?;
     let next = words.get(1);
     let Some(rest) = first.trail.strip_prefix('.') else {

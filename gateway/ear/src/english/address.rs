@@ -1,7 +1,7 @@
 //! Web addresses and e-mail.
 
 use super::number::digits;
-use super::one;
+use super::{Form, one};
 use crate::{Context, Reading, Word};
 
 /// Last labels by which a name with dots is known as a host's, where nothing else says so. Those that are
@@ -11,7 +11,7 @@ const TOP: &[&str] = &[
     "au", "gov", "edu", "info", "app", "tv", "blog", "shop", "cloud", "xyz", "example",
 ];
 
-pub(super) fn read(words: &[Word<'_>], _: Context<'_>) -> Option<Reading> {
+pub(super) fn read(words: &[Word<'_>], _: Context<'_>, _: Form) -> Option<Reading> {
     let first = *words.first()?;
     let core = first.core;
     if !core.contains(['.', '/', ':']) || !core.is_ascii() {

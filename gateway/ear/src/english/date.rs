@@ -1,7 +1,7 @@
-//! Dates: ISO 8601, American, and with a month's name.
+//! Dates: ISO 8601, in figures as the form orders them, and with a month's name.
 
-use super::number::{Number, cardinal, ordinal, year};
-use super::{one, several};
+use super::number::{Number, ordinal, year};
+use super::{Form, one, several};
 use crate::{Context, Reading, Word};
 
 const MONTHS: [&str; 12] = [
@@ -19,20 +19,21 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
+pub(super) fn read(words: &[Word<'_>], context: Context<'_>, form: Form) -> Option<Reading> {
+    let said = Said { form, article: !context.before.eq_ignore_ascii_case("the") };
     let first = *words.first()?;
     let digit = first.core.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
     if digit {
-        if let Some(said) = in_figures(first.core) {
-            return Some(one(first, &said));
+        if let Some(date) = in_figures(first.core, said) {
+            return Some(one(first, &date));
         }
-        return day_first(words, context);
+        return day_first(words, context, said);
     }
-    month_first(words, context)
+    month_first(words, context, said)
 }
 
 /// `2024-05-03`, `5/3/2024`.
-fn in_figures(core: &str) -> Option<String> {
+fn in_figures(core: &str, said: Said) -> Option<String> {
     let mark = if core.contains('-') { '-' } else { '/' };
     let mut parts = core.split(mark);
     let (a, b, c) = (parts.next()?, parts.next()?, parts.next()?);
@@ -43,28 +44,57 @@ fn in_figures(core: &str) -> Option<String> {
     let (a, b, c) = match (mark, a.len(), b.len(), c.len()) {
         ('-' | '/', 4, 1..=2, 1..=2) => (a, b, c),
         ('/', 1..=2, 1..=2, 4) => {
-            // The month stands first in America, but never above 12.
-            if a.parse::<u64>().ok()? > 12 { (c, b, a) } else { (c, a, b) }
+            // The month stands first in America and second in Britain, but is never above 12.
+            let first = match said.form {
+                Form::American => a.parse::<u64>().ok()? <= 12,
+                Form::British => b.parse::<u64>().ok()? > 12,
+            };
+            if first { (c, a, b) } else { (c, b, a) }
         }
         _ => return None,
     };
-    spoken(b.parse().ok()?, c.parse().ok()?, Some(a.parse().ok()?))
+    said.date(b.parse().ok()?, c.parse().ok()?, Some(a.parse().ok()?), Order::DayFirst)
 }
 
-fn spoken(month: usize, day: u64, written_year: Option<u64>) -> Option<String> {
-    let month = MONTHS.get(month.checked_sub(1)?)?;
-    if !(1..=31).contains(&day) {
-        return None;
+/// How a date is said here.
+#[derive(Clone, Copy)]
+struct Said {
+    form: Form,
+    /// No "the" stands before it.
+    article: bool,
+}
+
+/// How it is written. In Britain it is said so too; in America the month always comes first.
+#[derive(Clone, Copy)]
+enum Order {
+    DayFirst,
+    MonthFirst,
+}
+
+impl Said {
+    fn date(self, month: usize, day: u64, written_year: Option<u64>, order: Order) -> Option<String> {
+        let month = MONTHS.get(month.checked_sub(1)?)?;
+        if !(1..=31).contains(&day) {
+            return None;
+        }
+        let day = ordinal(day, self.form);
+        let date = match (self.form, order) {
+            (Form::American, _) => format!("{month} {day}"),
+            (Form::British, Order::DayFirst) => {
+                format!("{}{day} of {month}", if self.article { "the " } else { "" })
+            }
+            (Form::British, Order::MonthFirst) => format!("{month} the {day}"),
+        };
+        Some(match written_year {
+            None => date,
+            Some(written) => format!("{date}, {}", year(written, self.form)),
+        })
     }
-    let day = ordinal(day);
-    Some(match written_year {
-        None => format!("{month} {day}"),
-        Some(written) => format!("{month} {day}, {}", year(written)),
-    })
 }
 
 /// `3 May 2024`, `3rd of May`.
-fn day_first(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
+fn day_first(words: &[Word<'_>], context: Context<'_>, said: Said) -> Option<Reading> {
+    let date = |month, day, year| said.date(month, day, year, Order::DayFirst);
     let (first, number) = (*words.first()?, day(words.first()?.core)?);
     if !first.is_open() || !first.lead.is_empty() && first.lead != "(" {
         return None;
@@ -76,23 +106,24 @@ fn day_first(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
     let (month, dotted) = month(name)?;
     let open = name.trail.is_empty() || name.trail == "," || dotted && name.trail == ".";
     if !open {
-        return Some(several(words, at + 1, &spoken(month, number, None)?));
+        return Some(several(words, at + 1, &date(month, number, None)?));
     }
     match words.get(at + 1) {
         None if context.more => Some(Reading::Wait),
         Some(word) if year_of(word.core).is_some() => {
-            Some(several(words, at + 2, &spoken(month, number, year_of(word.core))?))
+            Some(several(words, at + 2, &date(month, number, year_of(word.core))?))
         }
         _ if dotted => {
-            let said = spoken(month, number, None)?;
-            Some(Reading::Spoken { words: at + 1, text: format!("{}{said}", first.lead) })
+            let date = date(month, number, None)?;
+            Some(Reading::Spoken { words: at + 1, text: format!("{}{date}", first.lead) })
         }
-        _ => Some(several(words, at + 1, &spoken(month, number, None)?)),
+        _ => Some(several(words, at + 1, &date(month, number, None)?)),
     }
 }
 
 /// `May 3, 2024`, `May 2024`, `Jan. 5`.
-fn month_first(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
+fn month_first(words: &[Word<'_>], context: Context<'_>, said: Said) -> Option<Reading> {
+    let date = |month, day, year| said.date(month, day, year, Order::MonthFirst);
     let first = *words.first()?;
     let (month, dotted) = month(&first)?;
     let name = MONTHS.get(month.checked_sub(1)?)?;
@@ -112,20 +143,20 @@ fn month_first(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
     }
     let Some(second) = words.get(1) else { return if context.more { Some(Reading::Wait) } else { alone() } };
     if second.lead.is_empty() && second.core.len() == 4 && year_of(second.core).is_some() {
-        let said = format!("{name} {}", year(year_of(second.core)?));
-        return Some(several(words, 2, &said));
+        let date = format!("{name} {}", year(year_of(second.core)?, said.form));
+        return Some(several(words, 2, &date));
     }
     let Some(number) = day(second.core).filter(|_| second.lead.is_empty()) else { return alone() };
     if second.is_open() || second.trail == "," {
         match words.get(2) {
             None if context.more => return Some(Reading::Wait),
             Some(word) if word.lead.is_empty() && year_of(word.core).is_some() => {
-                return Some(several(words, 3, &spoken(month, number, year_of(word.core))?));
+                return Some(several(words, 3, &date(month, number, year_of(word.core))?));
             }
             _ => {}
         }
     }
-    Some(several(words, 2, &spoken(month, number, None)?))
+    Some(several(words, 2, &date(month, number, None)?))
 }
 
 /// The month a word names, from 1, and whether it is an abbreviation with a dot.
@@ -164,7 +195,7 @@ pub(super) fn slashed(core: &str) -> Option<String> {
     // "9/11" and "24/7" are names by now.
     match core {
         "9/11" => Some("nine eleven".to_owned()),
-        "24/7" => Some(format!("{} seven", cardinal(24))),
+        "24/7" => Some("twenty-four seven".to_owned()),
         _ => None,
     }
 }

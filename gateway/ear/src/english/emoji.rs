@@ -2,11 +2,11 @@
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::English;
+use super::{English, Form};
 use crate::{Context, Language, Reading, Word};
 
 /// A word with emoji in it; one that is repeated is said once.
-pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
+pub(super) fn read(words: &[Word<'_>], context: Context<'_>, form: Form) -> Option<Reading> {
     let first = words.first()?;
     if first.text.is_ascii() {
         return None;
@@ -19,7 +19,7 @@ pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> 
             None => plain.push_str(cluster),
             Some(name) => {
                 found = true;
-                end_plain(&mut plain, &mut parts, context.before);
+                end_plain(&mut plain, &mut parts, context.before, form);
                 if parts.last() != Some(&name) {
                     parts.push(name);
                 }
@@ -29,12 +29,12 @@ pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> 
     if !found {
         return None;
     }
-    end_plain(&mut plain, &mut parts, context.before);
+    end_plain(&mut plain, &mut parts, context.before, form);
     Some(Reading::Spoken { words: 1, text: parts.join(" ") })
 }
 
 /// What stands beside an emoji is read as if it stood alone; punctuation joins what is before it.
-fn end_plain(plain: &mut String, parts: &mut Vec<String>, before: &str) {
+fn end_plain(plain: &mut String, parts: &mut Vec<String>, before: &str, form: Form) {
     let text = std::mem::take(plain);
     if text.is_empty() {
         return;
@@ -46,7 +46,7 @@ fn end_plain(plain: &mut String, parts: &mut Vec<String>, before: &str) {
         }
         return;
     }
-    match English.read(&[Word::new(&text)], Context { before, more: false }) {
+    match (English { form }).read(&[Word::new(&text)], Context { before, more: false }) {
         Reading::Spoken { text, .. } => parts.push(text),
         Reading::AsIs | Reading::Wait => parts.push(text),
     }

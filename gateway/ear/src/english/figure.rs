@@ -1,12 +1,14 @@
 //! Everything else that begins with a digit: counts, ordinals, decimals, measures, ranges, fractions,
 //! versions, telephone numbers.
 
+use std::borrow::Cow;
+
 use super::number::{Number, cardinal, decade, digits, ordinal, year};
 use super::unit::{takes_dot, unit};
-use super::{date, one, several};
+use super::{Form, date, one, several};
 use crate::{Context, Reading, Word};
 
-pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
+pub(super) fn read(words: &[Word<'_>], context: Context<'_>, form: Form) -> Option<Reading> {
     let first = *words.first()?;
     if let Some(reading) = telephone(words, context) {
         return Some(reading);
@@ -15,11 +17,11 @@ pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> 
     let (number, rest) = Number::split(core)?;
     if rest.is_empty() {
         if first.is_open() && !number.is_code() {
-            return Some(counted(words, context, sign, number));
+            return Some(counted(words, context, form, (sign, number)));
         }
-        return Some(one(first, &format!("{sign}{}", number.alone())));
+        return Some(one(first, &format!("{sign}{}", number.alone(form))));
     }
-    let said = attached(number, rest)?;
+    let said = attached(number, rest, form)?;
     Some(one(first, &format!("{sign}{said}")))
 }
 
@@ -40,14 +42,19 @@ fn sign(core: &str) -> (&'static str, &str) {
 }
 
 /// A number alone in its word: what follows may be its unit.
-fn counted(words: &[Word<'_>], context: Context<'_>, sign: &str, number: Number<'_>) -> Reading {
-    let alone = || several(words, 1, &format!("{sign}{}", number.alone()));
+fn counted(
+    words: &[Word<'_>],
+    context: Context<'_>,
+    form: Form,
+    (sign, number): (&str, Number<'_>),
+) -> Reading {
+    let alone = || several(words, 1, &format!("{sign}{}", number.alone(form)));
     let Some(next) = words.get(1) else { return if context.more { Reading::Wait } else { alone() } };
     if !next.lead.is_empty() {
         return alone();
     }
-    if let Some(unit) = unit(next.core, number.is_one(), true) {
-        let said = format!("{sign}{} {unit}", number.words());
+    if let Some(unit) = unit(next.core, number.is_one(), true, form) {
+        let said = format!("{sign}{} {unit}", number.words(form));
         return if takes_dot(next.core) && next.trail == "." {
             dotted(words, 2, &said, context)
         } else {
@@ -61,8 +68,8 @@ fn counted(words: &[Word<'_>], context: Context<'_>, sign: &str, number: Number<
         && over < under
         && number.fraction.is_none()
     {
-        let part = if over == 1 && under == 2 { "a half".to_owned() } else { fraction(over, under) };
-        return several(words, 2, &format!("{sign}{} and {part}", number.words()));
+        let part = if over == 1 && under == 2 { "a half".to_owned() } else { fraction(over, under, form) };
+        return several(words, 2, &format!("{sign}{} and {part}", number.words(form)));
     }
     alone()
 }
@@ -79,85 +86,88 @@ fn dotted(words: &[Word<'_>], count: usize, said: &str, context: Context<'_>) ->
 }
 
 /// A number with something at its end, in one word.
-fn attached(number: Number<'_>, rest: &str) -> Option<String> {
+fn attached(number: Number<'_>, rest: &str, form: Form) -> Option<String> {
     let value = number.value();
     match (rest, value) {
-        ("st" | "nd" | "rd" | "th", Some(value)) => return Some(ordinal(value)),
+        ("st" | "nd" | "rd" | "th", Some(value)) => return Some(ordinal(value, form)),
         ("s" | "'s" | "\u{2019}s", Some(value)) if value % 10 == 0 => {
             let written = number.whole.len();
             if written == 4 && (1_000..2_100).contains(&value) || written == 2 && value >= 20 {
-                return Some(decade(value));
+                return Some(decade(value, form));
             }
         }
-        ("k", _) => return Some(format!("{} thousand", number.words())),
-        ("M", _) => return Some(format!("{} million", number.words())),
-        ("B" | "bn", _) => return Some(format!("{} billion", number.words())),
-        ("x" | "X" | "\u{D7}", _) => return Some(format!("{} times", number.words())),
-        ("+", _) => return Some(format!("{} plus", number.alone())),
+        ("k", _) => return Some(format!("{} thousand", number.words(form))),
+        ("M", _) => return Some(format!("{} million", number.words(form))),
+        ("B" | "bn", _) => return Some(format!("{} billion", number.words(form))),
+        ("x" | "X" | "\u{D7}", _) => return Some(format!("{} times", number.words(form))),
+        ("+", _) => return Some(format!("{} plus", number.alone(form))),
         _ => {}
     }
-    if let Some(unit) = unit(rest, number.is_one(), false) {
-        return Some(format!("{} {unit}", number.words()));
+    if let Some(unit) = unit(rest, number.is_one(), false, form) {
+        return Some(format!("{} {unit}", number.words(form)));
     }
     let mark = rest.chars().next()?;
     let after = &rest[mark.len_utf8()..];
     match mark {
-        '-' | '\u{2013}' | '\u{2014}' => range(number, after),
+        '-' | '\u{2013}' | '\u{2014}' => range(number, after, form),
         '/' => {
             let under = Number::of(after)?.value()?;
             let name = date::slashed(&format!("{}/{after}", number.whole));
-            Some(name.unwrap_or_else(|| value.map_or_else(String::new, |over| fraction(over, under))))
+            Some(name.unwrap_or_else(|| value.map_or_else(String::new, |over| fraction(over, under, form))))
                 .filter(|said| !said.is_empty())
         }
         'x' | '\u{D7}' => {
             let (other, rest) = Number::split(after)?;
-            let unit = if rest.is_empty() { Some("") } else { unit(rest, false, false) }?;
-            Some(format!("{} by {} {unit}", number.words(), other.words()).trim_end().to_owned())
+            let unit =
+                if rest.is_empty() { Some(Cow::Borrowed("")) } else { unit(rest, false, false, form) }?;
+            Some(format!("{} by {} {unit}", number.words(form), other.words(form)).trim_end().to_owned())
         }
         ':' => {
             let other = Number::of(after)?;
-            Some(format!("{} to {}", number.words(), other.words()))
+            Some(format!("{} to {}", number.words(form), other.words(form)))
         }
-        '.' => version(number, after),
+        '.' => version(number, after, form),
         _ => None,
     }
 }
 
 /// `10-20`, `10-20%`, `1999-2004`, `24-hour`.
-fn range(from: Number<'_>, after: &str) -> Option<String> {
+fn range(from: Number<'_>, after: &str, form: Form) -> Option<String> {
     if !after.is_empty() && after.chars().all(char::is_alphabetic) {
-        return Some(format!("{} {after}", from.words()));
+        return Some(format!("{} {after}", from.words(form)));
     }
     let (to, rest) = Number::split(after)?;
     let years = |number: Number<'_>| number.whole.len() == 4 && number.fraction.is_none();
     match rest {
-        "" if years(from) && years(to) => Some(format!("{} to {}", year(from.value()?), year(to.value()?))),
+        "" if years(from) && years(to) => {
+            Some(format!("{} to {}", year(from.value()?, form), year(to.value()?, form)))
+        }
         "" if from.is_code() || to.is_code() => Some(format!("{}, {}", digits(from.whole), digits(to.whole))),
-        "" => Some(format!("{} to {}", from.words(), to.words())),
-        "th" | "st" | "nd" | "rd" => Some(format!("{} to {}", from.words(), ordinal(to.value()?))),
-        _ => Some(format!("{} to {} {}", from.words(), to.words(), unit(rest, false, false)?)),
+        "" => Some(format!("{} to {}", from.words(form), to.words(form))),
+        "th" | "st" | "nd" | "rd" => Some(format!("{} to {}", from.words(form), ordinal(to.value()?, form))),
+        _ => Some(format!("{} to {} {}", from.words(form), to.words(form), unit(rest, false, false, form)?)),
     }
 }
 
-fn fraction(over: u64, under: u64) -> String {
+fn fraction(over: u64, under: u64, form: Form) -> String {
     let part = match under {
         2 => "half".to_owned(),
         4 => "quarter".to_owned(),
-        3..=100 if over < under => ordinal(under),
-        _ => return format!("{} over {}", cardinal(over), cardinal(under)),
+        3..=100 if over < under => ordinal(under, form),
+        _ => return format!("{} over {}", cardinal(over, form), cardinal(under, form)),
     };
     match (over, under) {
         (1, _) => format!("one {part}"),
-        (_, 2) => format!("{} halves", cardinal(over)),
-        _ => format!("{} {part}s", cardinal(over)),
+        (_, 2) => format!("{} halves", cardinal(over, form)),
+        _ => format!("{} {part}s", cardinal(over, form)),
     }
 }
 
 /// `1.2.3`, `192.168.0.1`: each part by itself.
-fn version(first: Number<'_>, after: &str) -> Option<String> {
-    let mut said = Number { fraction: None, ..first }.words();
+fn version(first: Number<'_>, after: &str, form: Form) -> Option<String> {
+    let mut said = Number { fraction: None, ..first }.words(form);
     for part in first.fraction.into_iter().chain(after.split('.')) {
-        said = format!("{said} point {}", Number::of(part)?.words());
+        said = format!("{said} point {}", Number::of(part)?.words(form));
     }
     Some(said)
 }

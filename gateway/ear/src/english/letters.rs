@@ -1,7 +1,7 @@
 //! Words that are no plain words: acronyms, letters and digits together, signs inside.
 
-use super::number::{Number, cardinal, digits};
-use super::one;
+use super::number::{Number, below_hundred, digits};
+use super::{Form, one};
 use crate::{Context, Reading, Word};
 
 /// Initialisms with a vowel, which could be taken for words.
@@ -32,7 +32,7 @@ const ROMAN: &[(&str, u64)] = &[
     ("XVI", 16),
 ];
 
-pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
+pub(super) fn read(words: &[Word<'_>], context: Context<'_>, form: Form) -> Option<Reading> {
     let first = *words.first()?;
     let core = first.core;
     let whole = match core.to_ascii_lowercase().as_str() {
@@ -46,10 +46,10 @@ pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> 
         return Some(one(first, said));
     }
     if let Some(tag) = core.strip_prefix('#').filter(|tag| tag.starts_with(char::is_alphabetic)) {
-        return Some(one(first, &format!("hashtag {}", mixed(tag))));
+        return Some(one(first, &format!("hashtag {}", mixed(tag, form))));
     }
     if let Some(name) = core.strip_prefix('@').filter(|name| name.starts_with(char::is_alphanumeric)) {
-        return Some(one(first, &format!("at {}", mixed(name))));
+        return Some(one(first, &format!("at {}", mixed(name, form))));
     }
     if core.len() >= 3 && core.contains('&') && core.starts_with(char::is_alphanumeric) {
         let parts: Vec<String> = core.split('&').map(between_and).collect();
@@ -59,10 +59,10 @@ pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> 
         && context.before.chars().next().is_some_and(char::is_uppercase)
         && context.before.chars().any(char::is_lowercase)
     {
-        return Some(one(first, &cardinal(*value)));
+        return Some(one(first, &below_hundred(*value)));
     }
     if core.bytes().any(|byte| byte.is_ascii_digit()) {
-        return Some(one(first, &mixed(core)));
+        return Some(one(first, &mixed(core, form)));
     }
     let loud = |word: &&str| word.chars().count() > 1 && word.chars().all(char::is_uppercase);
     if WORDS_TOO.contains(&core) {
@@ -110,7 +110,7 @@ pub(super) fn spell(letters: &str) -> String {
 }
 
 /// Letters and digits together: the digits in words, what joins them dropped.
-pub(super) fn mixed(text: &str) -> String {
+pub(super) fn mixed(text: &str, form: Form) -> String {
     let mut said = String::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -119,7 +119,7 @@ pub(super) fn mixed(text: &str) -> String {
         let (run, after) = rest.split_at(end);
         rest = after;
         let words = match (digit, Number::of(run)) {
-            (true, Some(number)) if run.len() <= 4 && !number.is_code() => number.alone(),
+            (true, Some(number)) if run.len() <= 4 && !number.is_code() => number.alone(form),
             (true, _) => digits(run),
             // A joint between a letter and a digit is not said.
             _ => {

@@ -1,4 +1,4 @@
-//! English, as it is said in America.
+//! English, as it is said in America, or in Britain.
 
 mod abbreviation;
 mod address;
@@ -15,10 +15,24 @@ use crate::{Context, Language, Reading, Word};
 
 /// The built-in English.
 #[derive(Clone, Copy, Debug)]
-pub struct English;
+pub struct English {
+    form: Form,
+}
+
+/// Whose English it is: the order of dates, "and" in numbers, a few words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    American,
+    British,
+}
+
+impl English {
+    pub(crate) const AMERICAN: Self = Self { form: Form::American };
+    pub(crate) const BRITISH: Self = Self { form: Form::British };
+}
 
 /// One group of rules: a reading, if the words are of its kind.
-type Rule = fn(&[Word<'_>], Context<'_>) -> Option<Reading>;
+type Rule = fn(&[Word<'_>], Context<'_>, Form) -> Option<Reading>;
 
 /// The first rule that knows the words reads them.
 const RULES: &[Rule] = &[
@@ -33,9 +47,16 @@ const RULES: &[Rule] = &[
 ];
 
 impl Language for English {
+    fn tag(&self) -> &'static str {
+        match self.form {
+            Form::American => "en-US",
+            Form::British => "en-GB",
+        }
+    }
+
     fn read(&self, words: &[Word<'_>], context: Context<'_>) -> Reading {
         let Some(first) = words.first() else { return Reading::AsIs };
-        let read = RULES.iter().find_map(|rule| rule(words, context));
+        let read = RULES.iter().find_map(|rule| rule(words, context, self.form));
         let sign = !first.core.chars().any(char::is_alphanumeric);
         read.unwrap_or_else(|| if sign { symbol(*first) } else { Reading::AsIs })
     }

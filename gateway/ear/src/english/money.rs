@@ -1,7 +1,7 @@
 //! Money: a sign or a code, before or after the number.
 
 use super::number::{Number, cardinal};
-use super::several;
+use super::{Form, several};
 use crate::{Context, Reading, Word};
 
 struct Currency {
@@ -55,7 +55,7 @@ const SCALES: &[(&str, &str)] = &[
 ];
 const SCALE_WORDS: &[&str] = &["hundred", "thousand", "million", "billion", "trillion"];
 
-pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
+pub(super) fn read(words: &[Word<'_>], context: Context<'_>, form: Form) -> Option<Reading> {
     let first = *words.first()?;
     let (minus, core) = match first.core.strip_prefix(['-', '\u{2212}']) {
         Some(rest) => ("minus ", rest),
@@ -66,27 +66,31 @@ pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> 
     });
     if let Some((currency, rest)) = sign {
         let (amount, rest) = Number::split(rest)?;
-        return amount_after(words, context, (minus, currency, amount), rest);
+        return amount_after(words, context, form, (minus, currency, amount), rest);
     }
     // A number before its sign or code.
     if let Some((amount, rest)) = Number::split(core) {
         let attached =
             CURRENCIES.iter().find(|c| c.signs.contains(&rest) || !rest.is_empty() && c.code == rest);
         if let Some(currency) = attached {
-            return Some(several(words, 1, &format!("{minus}{}", spoken(currency, amount))));
+            return Some(several(words, 1, &format!("{minus}{}", spoken(currency, amount, form))));
+        }
+        if form == Form::British && rest == "p" {
+            let pence = if amount.is_one() { "penny" } else { "pence" };
+            return Some(several(words, 1, &format!("{minus}{} {pence}", amount.words(form))));
         }
         if !rest.is_empty() || !first.is_open() {
             return None;
         }
         let second = words.get(1)?;
         let currency = by_name(second.core)?;
-        return Some(several(words, 2, &format!("{minus}{}", spoken(currency, amount))));
+        return Some(several(words, 2, &format!("{minus}{}", spoken(currency, amount, form))));
     }
     let currency =
         CURRENCIES.iter().find(|currency| currency.code == first.core).filter(|_| first.is_open())?;
     let Some(second) = words.get(1) else { return context.more.then_some(Reading::Wait) };
     let amount = Number::of(second.core).filter(|_| second.lead.is_empty())?;
-    Some(several(words, 2, &spoken(currency, amount)))
+    Some(several(words, 2, &spoken(currency, amount, form)))
 }
 
 fn by_name(core: &str) -> Option<&'static Currency> {
@@ -97,18 +101,19 @@ fn by_name(core: &str) -> Option<&'static Currency> {
 fn amount_after(
     words: &[Word<'_>],
     context: Context<'_>,
+    form: Form,
     (minus, currency, amount): (&str, &Currency, Number<'_>),
     rest: &str,
 ) -> Option<Reading> {
     let first = words.first()?;
-    let scaled = |scale: &str| format!("{minus}{} {scale} {}", amount.words(), currency.whole.1);
+    let scaled = |scale: &str| format!("{minus}{} {scale} {}", amount.words(form), currency.whole.1);
     if let Some((_, scale)) = SCALES.iter().find(|(letters, _)| *letters == rest) {
         return Some(several(words, 1, &scaled(scale)));
     }
     if let Some(upper) = rest.strip_prefix(['-', '\u{2013}']) {
         let upper = currency.signs.iter().find_map(|sign| upper.strip_prefix(sign)).unwrap_or(upper);
         let upper = Number::of(upper)?;
-        let said = format!("{minus}{} to {} {}", amount.words(), upper.words(), currency.whole.1);
+        let said = format!("{minus}{} to {} {}", amount.words(form), upper.words(form), currency.whole.1);
         return Some(several(words, 1, &said));
     }
     if !rest.is_empty() {
@@ -123,12 +128,12 @@ fn amount_after(
             _ => {}
         }
     }
-    Some(several(words, 1, &format!("{minus}{}", spoken(currency, amount))))
+    Some(several(words, 1, &format!("{minus}{}", spoken(currency, amount, form))))
 }
 
-fn spoken(currency: &Currency, amount: Number<'_>) -> String {
+fn spoken(currency: &Currency, amount: Number<'_>, form: Form) -> String {
     let counted = |count: u64, (one, many): (&str, &str)| {
-        format!("{} {}", cardinal(count), if count == 1 { one } else { many })
+        format!("{} {}", cardinal(count, form), if count == 1 { one } else { many })
     };
     let whole = Number { fraction: None, ..amount }.value();
     let parts =
@@ -141,7 +146,7 @@ fn spoken(currency: &Currency, amount: Number<'_>) -> String {
         }
         _ => format!(
             "{} {}",
-            amount.words(),
+            amount.words(form),
             if amount.is_one() { currency.whole.0 } else { currency.whole.1 }
         ),
     }

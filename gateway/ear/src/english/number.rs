@@ -1,5 +1,7 @@
 //! Numbers in words.
 
+use super::Form;
+
 const ONES: [&str; 20] = [
     "zero",
     "one",
@@ -29,10 +31,10 @@ const SCALES: [&str; 6] = ["", "thousand", "million", "billion", "trillion", "qu
 /// Digits of a whole number that are still read as one; longer ones are read digit by digit.
 const DIGITS_MAX: usize = 15;
 
-/// `1234` as "one thousand two hundred thirty-four".
-pub(super) fn cardinal(number: u64) -> String {
-    if number < 20 {
-        return ONES[number as usize].to_owned();
+/// `1234` as "one thousand two hundred thirty-four"; in Britain "...two hundred and thirty-four".
+pub(super) fn cardinal(number: u64, form: Form) -> String {
+    if number < 100 {
+        return below_hundred(number);
     }
     let mut parts = Vec::new();
     let mut rest = number;
@@ -44,32 +46,37 @@ pub(super) fn cardinal(number: u64) -> String {
         rest /= 1_000;
         match (group, scale) {
             (0, _) => {}
-            (group, "") => parts.push(below_thousand(group)),
-            (group, scale) => parts.push(format!("{} {scale}", below_thousand(group))),
+            // "one thousand and five": what stands before has no hundred of its own.
+            (1..100, "") if form == Form::British => parts.push(format!("and {}", below_hundred(group))),
+            (group, "") => parts.push(below_thousand(group, form)),
+            (group, scale) => parts.push(format!("{} {scale}", below_thousand(group, form))),
         }
     }
     parts.reverse();
     parts.join(" ")
 }
 
-fn below_thousand(number: u64) -> String {
-    let (hundreds, rest) = (number / 100, number % 100);
-    let rest = match rest {
-        0 => None,
-        1..20 => Some(ONES[rest as usize].to_owned()),
-        _ if rest.is_multiple_of(10) => Some(TENS[(rest / 10) as usize].to_owned()),
-        _ => Some(format!("{}-{}", TENS[(rest / 10) as usize], ONES[(rest % 10) as usize])),
-    };
-    match (hundreds, rest) {
-        (0, rest) => rest.unwrap_or_default(),
-        (hundreds, None) => format!("{} hundred", ONES[hundreds as usize]),
-        (hundreds, Some(rest)) => format!("{} hundred {rest}", ONES[hundreds as usize]),
+/// Days, hours, minutes and whatever else is said alike everywhere.
+pub(super) fn below_hundred(number: u64) -> String {
+    match number % 100 {
+        small @ 0..20 => ONES[small as usize].to_owned(),
+        round if round.is_multiple_of(10) => TENS[(round / 10) as usize].to_owned(),
+        number => format!("{}-{}", TENS[(number / 10) as usize], ONES[(number % 10) as usize]),
+    }
+}
+
+fn below_thousand(number: u64, form: Form) -> String {
+    let and = if form == Form::British { "and " } else { "" };
+    match (number / 100, number % 100) {
+        (0, rest) => below_hundred(rest),
+        (hundreds, 0) => format!("{} hundred", ONES[hundreds as usize]),
+        (hundreds, rest) => format!("{} hundred {and}{}", ONES[hundreds as usize], below_hundred(rest)),
     }
 }
 
 /// `21` as "twenty-first".
-pub(super) fn ordinal(number: u64) -> String {
-    let words = cardinal(number);
+pub(super) fn ordinal(number: u64, form: Form) -> String {
+    let words = cardinal(number, form);
     let at = words.rfind([' ', '-']).map_or(0, |at| at + 1);
     let (head, last) = words.split_at(at);
     let last = match last {
@@ -89,19 +96,19 @@ pub(super) fn ordinal(number: u64) -> String {
 }
 
 /// `1984` as "nineteen eighty-four", `2024` as "twenty twenty-four".
-pub(super) fn year(year: u64) -> String {
+pub(super) fn year(year: u64, form: Form) -> String {
     let (century, rest) = (year / 100, year % 100);
     match (century, rest) {
-        _ if !(1_100..2_100).contains(&year) || (2_000..2_010).contains(&year) => cardinal(year),
-        (_, 0) => format!("{} hundred", cardinal(century)),
-        (_, 1..10) => format!("{} oh {}", cardinal(century), cardinal(rest)),
-        _ => format!("{} {}", cardinal(century), cardinal(rest)),
+        _ if !(1_100..2_100).contains(&year) || (2_000..2_010).contains(&year) => cardinal(year, form),
+        (_, 0) => format!("{} hundred", below_hundred(century)),
+        (_, 1..10) => format!("{} oh {}", below_hundred(century), below_hundred(rest)),
+        _ => format!("{} {}", below_hundred(century), below_hundred(rest)),
     }
 }
 
 /// `1990s` as "nineteen nineties".
-pub(super) fn decade(start: u64) -> String {
-    let words = year(start);
+pub(super) fn decade(start: u64, form: Form) -> String {
+    let words = year(start, form);
     let stem = words.strip_suffix('y').map(|stem| format!("{stem}ies"));
     stem.unwrap_or_else(|| format!("{words}s"))
 }
@@ -183,11 +190,11 @@ impl<'a> Number<'a> {
     }
 
     /// As a quantity: "one thousand", "three point one four".
-    pub(super) fn words(self) -> String {
+    pub(super) fn words(self, form: Form) -> String {
         let whole = Number { fraction: None, ..self };
         let words = match whole.value() {
             _ if self.whole.is_empty() => "zero".to_owned(),
-            Some(value) if !self.is_code() => cardinal(value),
+            Some(value) if !self.is_code() => cardinal(value, form),
             _ => digits(self.whole),
         };
         match self.fraction {
@@ -197,11 +204,11 @@ impl<'a> Number<'a> {
     }
 
     /// By itself, without anything counted: four digits are mostly a year, ten mostly a telephone's.
-    pub(super) fn alone(self) -> String {
+    pub(super) fn alone(self, form: Form) -> String {
         match (self.fraction, self.whole.len(), self.value()) {
-            (None, 4, Some(value)) if (1_100..2_100).contains(&value) => year(value),
+            (None, 4, Some(value)) if (1_100..2_100).contains(&value) => year(value, form),
             (None, 10 | 11, Some(_)) if !self.whole.contains(',') => digits(self.whole),
-            _ => self.words(),
+            _ => self.words(form),
         }
     }
 }

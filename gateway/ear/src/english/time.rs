@@ -1,17 +1,19 @@
 //! Times of day.
 
-use super::number::cardinal;
+use super::Form;
+use super::number::below_hundred;
 use crate::{Context, Reading, Word};
 
-/// `3:30`, `3:30 pm`, `15:00`, `3 p.m.`, `3pm`.
-pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> {
+/// `3:30`, `3:30 pm`, `15:00`, `3 p.m.`, `3pm`; in Britain `3.30pm` too.
+pub(super) fn read(words: &[Word<'_>], context: Context<'_>, form: Form) -> Option<Reading> {
     let first = *words.first()?;
     let digits = first.core.bytes().take_while(u8::is_ascii_digit).count();
     if !(1..=2).contains(&digits) {
         return None;
     }
     let hour: u64 = first.core[..digits].parse().ok()?;
-    let (clock, rest) = clock(&first.core[digits..])?;
+    let after = &first.core[digits..];
+    let (clock, rest) = dotted(after, words, form).map_or_else(|| clock(after), Some)?;
     if hour > 24 {
         return None;
     }
@@ -34,6 +36,17 @@ pub(super) fn read(words: &[Word<'_>], context: Context<'_>) -> Option<Reading> 
     }
 }
 
+/// `.30` where half a day follows, without which it is a fraction.
+fn dotted<'a>(after: &'a str, words: &[Word<'_>], form: Form) -> Option<(Option<Clock>, &'a str)> {
+    let (minute, rest) = sixty(after, '.').filter(|_| form == Form::British)?;
+    let follows = if rest.is_empty() {
+        words.get(1).is_some_and(|next| next.lead.is_empty() && half(next.core).is_some())
+    } else {
+        half(rest).is_some()
+    };
+    follows.then_some((Some(Clock { minute, second: None }), rest))
+}
+
 /// Minutes and seconds.
 #[derive(Clone, Copy)]
 struct Clock {
@@ -43,10 +56,10 @@ struct Clock {
 
 /// What follows the hour: `:30`, `:30:15`, or nothing of the kind; and what is left.
 fn clock(rest: &str) -> Option<(Option<Clock>, &str)> {
-    let Some((minute, rest)) = sixty(rest) else {
+    let Some((minute, rest)) = sixty(rest, ':') else {
         return (!rest.starts_with(':')).then_some((None, rest));
     };
-    match sixty(rest) {
+    match sixty(rest, ':') {
         Some((second, rest)) => Some((Some(Clock { minute, second: Some(second) }), rest)),
         None if rest.starts_with(':') => None,
         None => Some((Some(Clock { minute, second: None }), rest)),
@@ -54,8 +67,8 @@ fn clock(rest: &str) -> Option<(Option<Clock>, &str)> {
 }
 
 /// `:07` and what follows.
-fn sixty(text: &str) -> Option<(u64, &str)> {
-    let rest = text.strip_prefix(':')?;
+fn sixty(text: &str, mark: char) -> Option<(u64, &str)> {
+    let rest = text.strip_prefix(mark)?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let (number, rest) = rest.split_at(digits);
     (digits == 2).then_some(())?;
@@ -98,18 +111,18 @@ fn with_half(
 }
 
 fn said(hour: u64, clock: Option<Clock>, half: bool) -> String {
-    let hour_said = cardinal(hour);
+    let hour_said = below_hundred(hour);
     let Some(Clock { minute, second }) = clock else { return hour_said };
     let time = match (minute, second) {
         (0, None) if half => hour_said,
         (0, None) => format!("{hour_said} o'clock"),
         (0, Some(_)) => format!("{hour_said} hundred"),
-        (1..10, _) => format!("{hour_said} oh {}", cardinal(minute)),
-        _ => format!("{hour_said} {}", cardinal(minute)),
+        (1..10, _) => format!("{hour_said} oh {}", below_hundred(minute)),
+        _ => format!("{hour_said} {}", below_hundred(minute)),
     };
     match second {
         None => time,
         Some(1) => format!("{time} and one second"),
-        Some(second) => format!("{time} and {} seconds", cardinal(second)),
+        Some(second) => format!("{time} and {} seconds", below_hundred(second)),
     }
 }

@@ -1,5 +1,9 @@
 //! Units of measure.
 
+use std::borrow::Cow;
+
+use super::Form;
+
 /// Symbol, singular, plural, and whether a space may stand before it: a letter that is a word too may not.
 type Unit = (&'static str, &'static str, &'static str, bool);
 
@@ -84,11 +88,15 @@ const UNITS: &[Unit] = &[
 ];
 
 /// A unit in words. `spaced`: it stands in a word of its own.
-pub(super) fn unit(symbol: &str, one: bool, spaced: bool) -> Option<&'static str> {
+pub(super) fn unit(symbol: &str, one: bool, spaced: bool, form: Form) -> Option<Cow<'static, str>> {
     let found = UNITS
         .iter()
         .find(|(known, _, _, may_stand_apart)| *known == symbol && (*may_stand_apart || !spaced))?;
-    Some(if one { found.1 } else { found.2 })
+    let said = if one { found.1 } else { found.2 };
+    Some(match form {
+        Form::American => Cow::Borrowed(said),
+        Form::British => Cow::Owned(said.replace("meter", "metre").replace("liter", "litre")),
+    })
 }
 
 /// Units whose abbreviation may carry a dot.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use client::{ClientError, Event, Receiver, Sender, connect_as};
 use codecs::opus::OpusDecoder;
 use contract::{Span, Tick};
+use futures_util::FutureExt;
 use proto::wire::{
     AudioChoice, ClientMessage, Header, Hello, ListenerState, Open, PacketKind, PlaybackReport, Ready,
     SamplingFields, ServerMessage, WireCodec,
@@ -129,10 +130,20 @@ impl<'a> Talk<'a> {
                 None => None,
             };
             let own = [self.wake(), text_due].into_iter().flatten().min();
-            let event = tokio::select! {
-                biased;
-                event = self.receiver.next() => Some(event.map_err(failure)?),
-                () = until(clock, own) => None,
+            let event = match self.hearing.may_look_away(clock.now()).filter(|_| self.cut.is_none()) {
+                // Whatever has come is taken at once, and then nothing is looked at for a while.
+                Some(back) => match self.receiver.next().now_or_never() {
+                    Some(event) => Some(event.map_err(failure)?),
+                    None => {
+                        until(clock, own.into_iter().chain([back]).min()).await;
+                        None
+                    }
+                },
+                None => tokio::select! {
+                    biased;
+                    event = self.receiver.next() => Some(event.map_err(failure)?),
+                    () = until(clock, own) => None,
+                },
             };
             let now = clock.now();
             if let Some(event) = event {

@@ -1,6 +1,9 @@
 use contract::{Span, Tick};
+use load::arrivals::Arrival;
 use load::ear::{Ear, playing_time, samples};
+use load::hearing::Hearing;
 use load::mood::{Habits, Mood};
+use load::outcome::Ending;
 use load::random::Random;
 use proptest::prelude::*;
 use proto::wire::ListenerState;
@@ -145,5 +148,40 @@ proptest! {
     #[test]
     fn samples_and_time_are_each_others_inverse(count in 0..10_000_000_u64) {
         prop_assert_eq!(samples(playing_time(count)), count);
+    }
+}
+
+/// What a listener hears of packets that are taken as they come, or only when somebody looks.
+fn heard(packets: &[u64], mood: Mood, looks_away: bool) -> (Span, Option<Span>, u64) {
+    let habits = Habits { cut: None, ..Habits::draw(mood, &mut Random::new(7)) };
+    let arrival = Arrival { at: Span::ZERO, utterance: 0, habits, seed: 7, discarded: false };
+    let mut hearing = Hearing::new(&arrival, at(0), at(0));
+    let mut back = at(0);
+    let mut longest = Span::ZERO;
+    for (n, &millis) in packets.iter().enumerate() {
+        let now = at(millis).max(back);
+        longest = longest.max(now.since(at(millis)));
+        hearing.sound(now, ms(20), true);
+        // What has come is taken before anybody looks away.
+        let more = packets.get(n + 1).is_some_and(|next| at(*next) <= now);
+        back = hearing.may_look_away(now).filter(|_| looks_away && !more).unwrap_or(now);
+    }
+    assert!(longest <= Span::from_millis(100), "{longest}");
+    let outcome = hearing.finish(back.max(at(packets.last().copied().unwrap_or(0))), Ending::Done);
+    (outcome.stalled, outcome.ttfa(), outcome.audio.as_micros() as u64)
+}
+
+proptest! {
+    #[test]
+    fn looking_away_while_enough_is_in_hand_changes_nothing_that_is_heard(
+        gaps in prop::collection::vec((0_u64..60, 0_u64..20), 1..300),
+        burst in 0_usize..80,
+        mood in prop::sample::select(vec![Mood::Steady, Mood::SlowStart, Mood::Paused, Mood::Jitter, Mood::NoReports]),
+    ) {
+        // A burst, then packets that come about as fast as they are played, some of them late.
+        let mut now = 5;
+        let later = gaps.iter().map(|(gap, late)| if *late == 0 { gap * 20 } else { gap / 2 });
+        let packets: Vec<u64> = std::iter::repeat_n(0, burst).chain(later).map(|gap| { now += gap; now }).collect();
+        prop_assert_eq!(heard(&packets, mood, true), heard(&packets, mood, false));
     }
 }

@@ -45,7 +45,7 @@ impl TimedLines {
 
 impl Body for TimedLines {
     fn media_type(&self) -> &'static str {
-        "application/json"
+        "application/x-ndjson"
     }
 
     fn takes_times(&self) -> bool {

@@ -205,6 +205,7 @@ impl Session {
             model: target.model.clone(),
             voice: target.voice.clone(),
             language: target.language.clone(),
+            reading: target.reading().map(str::to_owned),
             layout: target.layout.name().to_owned(),
             audio: OpenedAudio {
                 codec: match format.codec {

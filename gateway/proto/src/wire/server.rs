@@ -133,6 +133,9 @@ pub struct Opened {
     pub model: String,
     pub voice: Option<String>,
     pub language: Option<String>,
+    /// Whose rules read the text for the ear (`en-US`); none: it is said as it stands.
+    #[serde(default)]
+    pub reading: Option<String>,
     pub layout: String,
     pub audio: OpenedAudio,
 }

@@ -1,4 +1,6 @@
 //! Bodies and answers that no type of ours is the shape of: what their readers take, with the same bounds.
+//!
+//! Bodies are plain JSON: the library's schema type holds no rule between fields.
 
 use codecs::stretch::{SPEED_MAX, SPEED_MIN};
 use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
@@ -7,30 +9,66 @@ use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
+use crate::voices::{CONSENT_CHARACTERS_MAX, NAME_CHARACTERS_MAX};
+
+/// Format of a text that can be spoken: it has a letter or a digit.
+const SPOKEN: &str = "spoken";
+/// Format of base64 of a sound file.
+const CLIP: &str = "sound";
+
+/// A body's name among the document's schemas.
+pub(super) const SPEECH: &str = "SpeechBody";
+pub(super) const CLIENT_SECRET: &str = "ClientSecretBody";
+pub(super) const VOICE_FORM: &str = "VoiceForm";
+pub(super) const ELEVENLABS: &str = "ElevenLabsBody";
+pub(super) const CARTESIA: &str = "CartesiaBody";
+
+/// What this server takes.
+pub(super) struct Known<'a> {
+    pub(super) characters_max: usize,
+    /// Names of languages; empty while no model is there.
+    pub(super) languages: Vec<&'a str>,
+    /// A model takes instructions.
+    pub(super) instructions: bool,
+}
+
+/// The bodies by their names.
+pub(super) fn all(known: &Known<'_>) -> [(&'static str, Value); 5] {
+    let language = language(&known.languages);
+    let characters_max = known.characters_max;
+    [
+        (SPEECH, speech(known, &language)),
+        (CLIENT_SECRET, client_secret()),
+        (VOICE_FORM, voice_form()),
+        (ELEVENLABS, elevenlabs(characters_max)),
+        (CARTESIA, cartesia(characters_max, &language)),
+    ]
+}
+
 /// Media types of sound.
 pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
     ["audio/wav", "audio/pcm", "audio/ogg", "audio/flac", "audio/PCMU", "audio/PCMA"].into_iter()
 }
 
 /// `POST /v1/audio/speech`: docs/speech.md.
-pub(super) fn speech(characters_max: usize) -> RefOr<Schema> {
+fn speech(info: &Known<'_>, language: &Value) -> Value {
+    let characters_max = info.characters_max;
     let mode: Vec<&str> = CLONE_MODES.iter().map(|(name, _)| *name).collect();
-    let clip = json!({ "type": "string", "description": "base64 of a WAV, FLAC, MP3, Ogg or WebM file" });
+    let clip = json!({ "type": "string", "format": CLIP, "description": "base64 of a WAV, FLAC, MP3, Ogg or WebM file" });
     let transcript = json!({ "type": ["string", "null"], "maxLength": TRANSCRIPT_CHARACTERS_MAX / 4 });
     let voice = json!({ "oneOf": [text_max(64), { "type": "null" }, { "type": "object", "required": ["id"],
         "properties": { "id": text_max(64) }, "additionalProperties": false }] });
     let clip_of = json!({ "type": ["object", "null"], "required": ["audio"], "additionalProperties": false,
         "properties": { "audio": clip, "transcript": transcript,
             "mode": { "type": ["string", "null"], "enum": with_null(&mode) } } });
-    schema(json!({
+    json!({
         "type": "object", "required": ["input"], "additionalProperties": false,
         "properties": {
-            "input": { "type": "string", "minLength": 1, "maxLength": characters_max,
-                "description": "text with a letter or a digit" },
+            "input": spoken(characters_max),
             "model": maybe(text_max(64)),
             "voice": voice,
-            "instructions": maybe(text_max(4_096)),
-            "language": maybe(text_max(64)),
+            "instructions": maybe(text_max(if info.instructions { 4_096 } else { 0 })),
+            "language": language,
             "response_format": { "type": ["string", "null"],
                 "enum": with_null(&["wav", "pcm", "opus", "flac", "mulaw", "ulaw", "alaw", "mp3"]) },
             "sample_rate": { "type": ["integer", "null"], "enum": rates() },
@@ -48,12 +86,18 @@ pub(super) fn speech(characters_max: usize) -> RefOr<Schema> {
             "layout": { "type": ["string", "null"], "enum": with_null(&["whole", "streamed"]) },
             "reference": clip_of,
         },
-    }))
+        // What contradicts itself: two voices, events that are no stream, MP3 in events where it is made of Ogg.
+        "allOf": [
+            { "not": both(&[("voice", given()), ("reference", given())]) },
+            { "not": both(&[("stream_format", is("sse")), ("stream", json!({ "const": false }))]) },
+            { "not": both(&[("stream_format", is("sse")), ("response_format", no_mp3_in_events())]) },
+        ],
+    })
 }
 
 /// `POST /v1/realtime/client_secrets`.
-pub(super) fn client_secret() -> RefOr<Schema> {
-    schema(json!({
+fn client_secret() -> Value {
+    json!({
         "type": "object", "additionalProperties": false,
         "properties": {
             "expires_after": { "type": ["object", "null"], "additionalProperties": false, "properties": {
@@ -62,36 +106,48 @@ pub(super) fn client_secret() -> RefOr<Schema> {
             } },
             "session": { "type": ["object", "null"], "description": "settings as session.update has them" },
         },
-    }))
+    })
 }
 
 /// `POST /v1/audio/voices`: docs/voices.md.
-pub(super) fn voice_form() -> RefOr<Schema> {
-    schema(json!({
-        "type": "object", "required": ["audio", "consent", "name"],
+fn voice_form() -> Value {
+    // No space first, and no control character anywhere.
+    let pattern =
+        r"^[^\x00-\x20\x7F-\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000][^\x00-\x1F\x7F-\x9F]*$";
+    let words = |most: usize| json!({ "type": "string", "pattern": pattern, "maxLength": most });
+    let mode = |words: &[&str]| json!({ "type": "string", "enum": words });
+    let modes: Vec<&str> = CLONE_MODES.iter().map(|(name, _)| *name).collect();
+    json!({
+        "type": "object", "required": ["audio", "consent", "name"], "additionalProperties": false,
         "properties": {
-            "name": { "type": "string", "minLength": 1, "maxLength": 128 },
+            "name": words(NAME_CHARACTERS_MAX),
             "audio": { "type": "string", "format": "binary" },
-            "consent": { "type": "string", "minLength": 1 },
-            "transcript": { "type": "string" },
-            "language": { "type": "string" },
-            "mode": { "type": "string", "enum": CLONE_MODES.iter().map(|(name, _)| *name).collect::<Vec<_>>() },
-            "sharing": { "type": "string", "enum": ["subject", "tenant", "everyone"] },
+            "consent": words(CONSENT_CHARACTERS_MAX),
+            "transcript": text_max(TRANSCRIPT_CHARACTERS_MAX),
+            "language": text_max(64),
+            "mode": mode(&modes),
+            // The third, `everyone`, needs the scope `admin`.
+            "sharing": mode(&["subject", "tenant", "everyone"]),
         },
-    }))
+        // In context means with the clip's words.
+        "anyOf": [
+            both(&[("transcript", words(TRANSCRIPT_CHARACTERS_MAX))]),
+            { "properties": { "mode": mode(&["speaker"]) } },
+        ],
+    })
 }
 
 /// ElevenLabs' body. Fields that are not here change nothing.
-pub(super) fn elevenlabs(characters_max: usize) -> RefOr<Schema> {
-    schema(json!({
+fn elevenlabs(characters_max: usize) -> Value {
+    json!({
         "type": "object", "required": ["text"],
         "properties": {
-            "text": { "type": "string", "minLength": 1, "maxLength": characters_max },
+            "text": spoken(characters_max),
             "model_id": maybe(text_max(64)),
             "language_code": maybe(text_max(16)),
             "seed": { "type": ["integer", "null"], "minimum": 0, "maximum": 4_294_967_295_i64 },
         },
-    }))
+    })
 }
 
 /// Names of ElevenLabs' formats that are made here.
@@ -101,21 +157,68 @@ pub(super) fn elevenlabs_format() -> RefOr<Schema> {
 }
 
 /// Cartesia's body. Fields that are not here change nothing.
-pub(super) fn cartesia(characters_max: usize) -> RefOr<Schema> {
-    schema(json!({
+fn cartesia(characters_max: usize, language: &Value) -> Value {
+    let rate = json!({ "type": "integer", "enum": [8_000, 16_000, 22_050, 24_000, 44_100, 48_000] });
+    let form = |container: &str, field: &str, kind: Value, required: &[&str]| {
+        json!({ "type": "object", "required": required,
+            "properties": { "container": is(container), field: kind, "sample_rate": rate } })
+    };
+    let encoding = |words: &[&str]| json!({ "type": "string", "enum": words });
+    let raw = encoding(&["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]);
+    let mut forms = vec![
+        form("raw", "encoding", raw, &["container", "encoding", "sample_rate"]),
+        form("wav", "encoding", encoding(&["pcm_s16le", "pcm_f32le"]), &["container", "sample_rate"]),
+    ];
+    if codecs::mp3::AVAILABLE {
+        let bits = json!({ "type": "integer", "minimum": 8_000, "maximum": 320_000 });
+        forms.push(form("mp3", "bit_rate", bits, &["container", "sample_rate"]));
+    }
+    json!({
         "type": "object", "required": ["output_format", "transcript"],
         "properties": {
-            "transcript": { "type": "string", "minLength": 1, "maxLength": characters_max },
+            "transcript": spoken(characters_max),
             "model_id": maybe(text_max(64)),
-            "language": maybe(text_max(16)),
-            "output_format": { "type": "object", "required": ["container", "encoding", "sample_rate"],
-                "properties": {
-                    "container": { "type": "string", "enum": ["raw", "wav"] },
-                    "encoding": { "type": "string", "enum": ["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"] },
-                    "sample_rate": { "type": "integer", "enum": [8_000, 16_000, 22_050, 24_000, 44_100, 48_000] },
-                } },
+            "language": language,
+            "output_format": { "oneOf": forms },
         },
-    }))
+    })
+}
+
+/// One of the languages by name or by code, which a country may follow.
+fn language(known: &[&str]) -> Value {
+    let mut language = maybe(text_max(64));
+    if !known.is_empty() {
+        language["pattern"] = json!(format!("^({})([-_][A-Za-z]{{2}})?$", known.join("|")));
+    }
+    language
+}
+
+/// Text that can be spoken.
+fn spoken(characters_max: usize) -> Value {
+    json!({ "type": "string", "format": SPOKEN, "minLength": 1, "maxLength": characters_max,
+        "description": "text with a letter or a digit" })
+}
+
+/// An object with all of these fields, each of this kind.
+fn both(fields: &[(&str, Value)]) -> Value {
+    let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+    let properties: serde_json::Map<String, Value> =
+        fields.iter().map(|(name, kind)| ((*name).to_owned(), kind.clone())).collect();
+    json!({ "type": "object", "required": names, "properties": properties })
+}
+
+/// `null` is the same as absent.
+fn given() -> Value {
+    json!({ "not": { "type": "null" } })
+}
+
+fn is(word: &str) -> Value {
+    json!({ "const": word })
+}
+
+/// Events name no media type, so that nothing else can be sent there in place of MP3.
+fn no_mp3_in_events() -> Value {
+    if codecs::mp3::AVAILABLE { json!(false) } else { is("mp3") }
 }
 
 pub(super) fn name() -> RefOr<Schema> {

@@ -12,6 +12,8 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use proto::catalog::{Listing, ModelEntry, VoiceEntry};
 use proto::wire::ErrorBody;
+use serde_json::Value;
+use utoipa::openapi::link::Link;
 use utoipa::openapi::path::{
     HttpMethod, Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn,
 };
@@ -20,8 +22,8 @@ use utoipa::openapi::response::{ResponseBuilder, ResponsesBuilder};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, RefOr,
-    Required,
+    ComponentsBuilder, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref,
+    RefOr, Required,
 };
 use utoipa::{PartialSchema, ToSchema};
 
@@ -44,15 +46,31 @@ const REFUSALS: [(&str, &str); 12] = [
 ];
 
 pub(super) async fn answer(State(app): State<Arc<App>>) -> Response {
-    // Only maps with keys that are no strings can fail, and there are none.
-    let text = document(&app).to_json().unwrap_or_default();
-    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], document(&app).to_string()).into_response()
 }
 
 /// The document, with this server's bounds.
-fn document(app: &App) -> OpenApi {
+fn document(app: &App) -> Value {
+    // Only maps with keys that are no strings can fail, and there are none.
+    let mut document = serde_json::to_value(typed()).unwrap_or_default();
+    let info = app.handle().map(|engine| engine.info());
+    let known = bodies::Known {
+        characters_max: app.config.server.input_characters_max,
+        languages: info.as_ref().map(|info| proto::catalog::languages(info)).unwrap_or_default(),
+        instructions: info
+            .as_ref()
+            .is_some_and(|info| info.models.iter().any(|model| model.takes_instructions)),
+    };
+    for (name, body) in bodies::all(&known) {
+        document["components"]["schemas"][name] = body;
+    }
+    document
+}
+
+/// All of it but the bodies.
+fn typed() -> OpenApi {
     let mut paths = PathsBuilder::new();
-    for (path, method, operation) in operations(app) {
+    for (path, method, operation) in operations() {
         paths = paths.path(path, PathItem::new(method, operation));
     }
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
@@ -77,15 +95,18 @@ fn document(app: &App) -> OpenApi {
         .build()
 }
 
-fn operations(app: &App) -> Vec<(&'static str, HttpMethod, Operation)> {
+fn operations() -> Vec<(&'static str, HttpMethod, Operation)> {
     use HttpMethod::{Delete, Get, Post};
-    let characters = app.config.server.input_characters_max;
     let json = "application/json";
     let whole = |body| Some(request(json, body));
-    let timed = || whole(bodies::elevenlabs(characters));
+    let timed = || whole(bodies::ELEVENLABS);
     let voice = |schema| vec![parameter(ParameterIn::Path, "voice", schema)];
     let voice_and_format = || {
-        let format = parameter(ParameterIn::Query, "output_format", bodies::elevenlabs_format());
+        let mut format = parameter(ParameterIn::Query, "output_format", bodies::elevenlabs_format());
+        if !codecs::mp3::AVAILABLE {
+            // What is meant by none is MP3.
+            format.required = Required::True;
+        }
         voice(bodies::name()).into_iter().chain([format]).collect::<Vec<_>>()
     };
     let socket = |about: &str| {
@@ -109,12 +130,12 @@ fn operations(app: &App) -> Vec<(&'static str, HttpMethod, Operation)> {
         (
             "/v1/audio/voices",
             Post,
-            plain(
+            linked(plain(
                 "Keeps a clip as a voice.",
                 vec![],
-                Some(request("multipart/form-data", bodies::voice_form())),
+                Some(request("multipart/form-data", bodies::VOICE_FORM)),
                 listing(VoiceEntry::schema()),
-            ),
+            )),
         ),
         (
             "/v1/audio/voices/{id}",
@@ -126,18 +147,14 @@ fn operations(app: &App) -> Vec<(&'static str, HttpMethod, Operation)> {
                 listing(bodies::object()),
             ),
         ),
-        (
-            "/v1/audio/speech",
-            Post,
-            plain("Speaks a text.", vec![], whole(bodies::speech(characters)), speech),
-        ),
+        ("/v1/audio/speech", Post, plain("Speaks a text.", vec![], whole(bodies::SPEECH), speech)),
         (
             "/v1/realtime/client_secrets",
             Post,
             plain(
                 "Makes a token for a browser.",
                 vec![],
-                Some(optional(json, bodies::client_secret())),
+                Some(optional(json, bodies::CLIENT_SECRET)),
                 listing(bodies::object()),
             ),
         ),
@@ -169,18 +186,13 @@ fn operations(app: &App) -> Vec<(&'static str, HttpMethod, Operation)> {
                 "The same, a JSON object a line.",
                 voice_and_format(),
                 timed(),
-                vec![(json, bodies::text())],
+                vec![("application/x-ndjson", bodies::text())],
             ),
         ),
         (
             "/tts/bytes",
             Post,
-            plain(
-                "Speaks a text, for Cartesia's clients.",
-                vec![],
-                whole(bodies::cartesia(characters)),
-                sound(),
-            ),
+            plain("Speaks a text, for Cartesia's clients.", vec![], whole(bodies::CARTESIA), sound()),
         ),
         (
             "/tts/sse",
@@ -188,7 +200,7 @@ fn operations(app: &App) -> Vec<(&'static str, HttpMethod, Operation)> {
             plain(
                 "The same, as events.",
                 vec![],
-                whole(bodies::cartesia(characters)),
+                whole(bodies::CARTESIA),
                 vec![("text/event-stream", bodies::object())],
             ),
         ),
@@ -230,6 +242,17 @@ fn plain(
     with(parameters, operation.build())
 }
 
+/// A voice that was kept can be forgotten.
+fn linked(mut operation: Operation) -> Operation {
+    if let Some(RefOr::T(done)) = operation.responses.responses.get_mut("200") {
+        let forget = Link::builder()
+            .operation_ref("#/paths/~1v1~1audio~1voices~1{id}/delete")
+            .parameter("id", "$response.body#/id");
+        done.links.insert("forget".to_owned(), RefOr::T(forget.build()));
+    }
+    operation
+}
+
 fn with(parameters: Vec<Parameter>, mut operation: Operation) -> Operation {
     let parameters: Vec<_> = parameters.into_iter().map(RefOr::T).collect();
     operation.parameters = Some(parameters).filter(|parameters| !parameters.is_empty());
@@ -241,14 +264,14 @@ fn parameter(place: ParameterIn, name: &str, schema: RefOr<Schema>) -> Parameter
     ParameterBuilder::new().name(name).parameter_in(place).required(required).schema(Some(schema)).build()
 }
 
-fn request(kind: &str, schema: RefOr<Schema>) -> RequestBody {
-    let mut body = optional(kind, schema);
+fn request(kind: &str, body: &str) -> RequestBody {
+    let mut body = optional(kind, body);
     body.required = Some(Required::True);
     body
 }
 
-fn optional(kind: &str, schema: RefOr<Schema>) -> RequestBody {
-    let content = ContentBuilder::new().schema(Some(schema)).build();
+fn optional(kind: &str, body: &str) -> RequestBody {
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(body))).build();
     RequestBodyBuilder::new().content(kind, content).build()
 }
 
@@ -270,7 +293,7 @@ mod tests {
         let mut routes: Vec<&str> =
             routes.filter(|path| path.starts_with("/v1/") || path.starts_with("/tts/")).collect();
         routes.sort_unstable();
-        let document = serde_json::to_value(document(&app)).expect("JSON");
+        let document = document(&app);
         assert_eq!(document["openapi"], "3.1.0");
         let mut told: Vec<&str> =
             document["paths"].as_object().expect("paths").keys().map(String::as_str).collect();
