@@ -1,4 +1,5 @@
 # CPU image. Build: docker build -t voxlane .   Run: docker run --network host voxlane
+# (podman, buildah: with --format docker, else the HEALTHCHECK is left out.)
 # Without the host's network it must listen beyond loopback, and then it needs keys: see config/deploy/compose.yaml.
 FROM rust:1.95-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends cmake && rm -rf /var/lib/apt/lists/*
