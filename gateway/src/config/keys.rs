@@ -195,6 +195,12 @@ pub const KEYS: &[Key] = &[
         "Longest a launch may stay away beyond 20 times its prediction before its device counts as lost; 0 is 5000 on a GPU and 20000 on a CPU",
     ),
     key(
+        "engine.without",
+        Kind::Text("partition, urgent, async, deadlines between commas, with engine.bench; empty is none"),
+        "",
+        "Parts to go without, to measure what each is worth (docs/measuring.md)",
+    ),
+    key(
         "engine.faults",
         Kind::Text("KIND@STAGE:N between commas, with engine.bench; empty is none"),
         "",
