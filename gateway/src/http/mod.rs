@@ -34,6 +34,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     // Bodies are bounded where they are read, each by its own configured bound.
     let body_bound = axum::extract::DefaultBodyLimit::disable();
     Router::new()
+        .route("/asyncapi.json", get(openapi::sockets::answer))
         .route("/openapi.json", get(openapi::answer))
         .route("/v1/models", get(catalogue::models))
         .route("/v1/audio/voices", get(crate::voices::list).post(crate::voices::create))

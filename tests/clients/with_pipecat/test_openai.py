@@ -34,7 +34,7 @@ def asked(text):
 
 
 def test_a_turn_over_realtime_is_the_sentence_of_the_speech_endpoint(server):
-    down, errors = asyncio.run(play(realtime(server), asked(TEXT), SleepFrame(sleep=4)))
+    down, errors = asyncio.run(play(realtime(server), asked(TEXT), ENDED))
     assert not errors
     assert snr_db(speech(server, TEXT, "june", layout="whole"), sound(down)) >= 40
     assert "".join(frame.text for frame in down if isinstance(frame, TTSTextFrame)).strip() == TEXT

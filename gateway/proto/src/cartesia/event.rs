@@ -1,13 +1,15 @@
 //! What the service says, on the socket and as server-sent events.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::alignment::TimedWord;
 use crate::wire::CLOCK_HZ;
 
 /// One event. Every one carries the context it is about, where the request named one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = CartesiaEvent)]
 pub enum Event {
     Chunk {
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +59,7 @@ pub enum Event {
 }
 
 /// Words as they were sent, and seconds from the context's first sample.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct WordTimestamps {
     pub words: Vec<String>,
     pub start: Vec<f64>,

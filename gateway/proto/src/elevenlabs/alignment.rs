@@ -1,13 +1,15 @@
 //! Times of characters as the service tells them.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::alignment::TimedCharacter;
 use crate::wire::CLOCK_HZ;
 
 /// Times in the sockets' words: milliseconds, in whole numbers. The three lists are equally long.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = ElevenLabsAlignment)]
 pub struct Alignment {
     pub chars: Vec<String>,
     pub char_start_times_ms: Vec<u64>,

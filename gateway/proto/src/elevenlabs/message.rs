@@ -1,6 +1,7 @@
 //! Messages of the sockets, both ways.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Alignment;
 use super::request::speed_of;
@@ -45,9 +46,10 @@ impl ClientMessage {
 }
 
 /// What this server says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
-pub(super) enum ServerMessage {
+#[schema(as = ElevenLabsMessage)]
+pub enum ServerMessage {
     #[serde(rename_all = "camelCase")]
     Audio {
         /// Base64; empty where a context ends with characters whose sound has been sent.

@@ -20,6 +20,7 @@ pub use alignment::Alignment;
 pub use body::{TimedDocument, TimedLines};
 pub use error::{ErrorDetail, error};
 pub use format::OutputFormat;
+pub use message::ServerMessage;
 pub use options::{Contexts, Options};
 pub use request::{Query, read_request};
 pub use socket::Socket;

@@ -9,6 +9,7 @@
 
 mod client;
 mod conversation;
+mod events;
 mod fuzz;
 mod hearing;
 mod input;
@@ -29,6 +30,7 @@ use crate::wire::{
     Cancel, ClientMessage, CloseCode, ContextRef, End, ErrorMessage, ErrorObject, Flags, Header, Heard,
     PacketKind, Ready, ReferenceOpen, ServerMessage, Text, TextAppend,
 };
+pub use events::{CLIENT_EVENTS, SERVER_EVENTS};
 pub(crate) use fuzz::message;
 
 use conversation::Conversation;

@@ -2,6 +2,7 @@
 
 use contract::{CloneMode, Epoch, Layout};
 use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
 use super::{Speed, Text, WireError};
 use crate::catalog::CLONE_MODES;
@@ -9,7 +10,7 @@ use crate::catalog::CLONE_MODES;
 /// One control message of the client.
 ///
 /// `Serialize` writes it as a client sends it; [`Incoming::decode`] is the server's strict reader.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type")]
 pub enum ClientMessage {
     #[serde(rename = "cancel")]
@@ -47,11 +48,12 @@ pub struct Unreadable {
 }
 
 /// Stop speaking now; the epoch grows by one.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct Cancel {
     pub context: u16,
     /// The epoch meant; when it is an older one, the cancel is already done.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "epoch")]
+    #[schema(value_type = Option<u16>)]
     pub epoch: Option<Epoch>,
     /// Media position audible at the cut, in 48 kHz samples.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,15 +61,16 @@ pub struct Cancel {
 }
 
 /// Names a context, and the epoch meant when given.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct ContextRef {
     pub context: u16,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "epoch")]
+    #[schema(value_type = Option<u16>)]
     pub epoch: Option<Epoch>,
 }
 
 /// What the client is and how its player buffers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct Hello {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
@@ -77,7 +80,7 @@ pub struct Hello {
 }
 
 /// The player's buffer, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Player {
     /// Audio it waits for before it starts.
     pub prebuffer_ms: f64,
@@ -86,7 +89,7 @@ pub struct Player {
 }
 
 /// Opens a context.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct Open {
     pub context: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,6 +109,7 @@ pub struct Open {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "layout")]
+    #[schema(value_type = Option<String>)]
     pub layout: Option<Layout>,
     #[serde(flatten)]
     pub sampling: SamplingFields,
@@ -114,7 +118,7 @@ pub struct Open {
 }
 
 /// A reference clip as `open` announces it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ReferenceOpen {
     pub codec: WireCodec,
     /// Hertz of PCM, 8,000 to 48,000; Opus says its own.
@@ -124,11 +128,12 @@ pub struct ReferenceOpen {
     pub transcript: Option<String>,
     /// `None`: in context with a transcript, by speaker without.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "clone_mode")]
+    #[schema(value_type = Option<String>)]
     pub mode: Option<CloneMode>,
 }
 
 /// Sampling fields of `open` and of `POST /v1/audio/speech`, within the bounds of docs/protocol.md.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct SamplingFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
@@ -143,7 +148,7 @@ pub struct SamplingFields {
 }
 
 /// How audio comes out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AudioChoice {
     pub codec: WireCodec,
     /// Hertz; `None` is the model's own rate.
@@ -156,11 +161,12 @@ pub struct AudioChoice {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loudness: Option<i8>,
     #[serde(skip_serializing_if = "Speed::is_own")]
+    #[schema(value_type = f64)]
     pub speed: Speed,
 }
 
 /// What a packet holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WireCodec {
     #[default]
@@ -170,10 +176,11 @@ pub enum WireCodec {
 }
 
 /// Where the listener is (docs/protocol.md section 6). Positions count 48 kHz samples.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 pub struct PlaybackReport {
     pub context: u16,
     #[serde(serialize_with = "plain_epoch")]
+    #[schema(value_type = u16)]
     pub epoch: Epoch,
     /// Client's monotonic clock, milliseconds.
     pub t: f64,
@@ -189,7 +196,7 @@ pub struct PlaybackReport {
 }
 
 /// What a listener is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ListenerState {
     /// Everything was played.
@@ -203,32 +210,35 @@ pub enum ListenerState {
 }
 
 /// Takes a lost session up again.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct Resume {
     pub token: String,
     pub received: Vec<Received>,
 }
 
 /// What a client has of one context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Received {
     pub context: u16,
     #[serde(serialize_with = "plain_epoch")]
+    #[schema(value_type = u16)]
     pub epoch: Epoch,
     /// Last packet sequence received; 0 for none.
     pub sequence: u32,
 }
 
 /// A piece of text.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct TextAppend {
     pub context: u16,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "epoch")]
+    #[schema(value_type = Option<u16>)]
     pub epoch: Option<Epoch>,
     /// 1, 2, 3... within the epoch.
     pub sequence: u32,
     /// Only whole characters are written: a Rust string holds no halves.
     #[serde(serialize_with = "text_body")]
+    #[schema(value_type = String)]
     pub text: Text,
 }
 

@@ -5,11 +5,12 @@
 
 use contract::{Usage, VoiceInfo};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::ErrorObject;
 
 /// One control message of the server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type")]
 pub enum ServerMessage {
     #[serde(rename = "cancelled")]
@@ -45,7 +46,7 @@ pub enum ServerMessage {
 }
 
 /// What the listener heard before a cancel.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Heard {
     /// The last 16,384 characters of it at most, ending at a word's border.
     pub text: String,
@@ -58,7 +59,7 @@ pub struct Heard {
 }
 
 /// How and when one chunk was made.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChunkTrace {
     pub context: u16,
     pub epoch: u16,
@@ -76,7 +77,7 @@ pub struct ChunkTrace {
 }
 
 /// How a part of the text is said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TextSpoken {
     pub context: u16,
     pub epoch: u16,
@@ -87,7 +88,7 @@ pub struct TextSpoken {
 }
 
 /// The one end of an epoch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct End {
     pub context: u16,
     pub epoch: u16,
@@ -101,7 +102,7 @@ pub struct End {
 }
 
 /// What an epoch cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UsageFields {
     pub characters: u64,
     pub text_ids: u64,
@@ -113,7 +114,7 @@ pub struct UsageFields {
 }
 
 /// An error that answers a message, or ends an epoch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorMessage {
     pub error: ErrorObject,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,7 +127,7 @@ pub struct ErrorMessage {
 }
 
 /// A context is open.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Opened {
     pub context: u16,
     pub epoch: u16,
@@ -141,7 +142,7 @@ pub struct Opened {
 }
 
 /// The audio a context sends.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OpenedAudio {
     pub codec: String,
     pub sample_rate: u32,
@@ -152,7 +153,7 @@ pub struct OpenedAudio {
 }
 
 /// The first message of every connection.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Ready {
     pub protocol: String,
     pub session: String,
@@ -166,7 +167,7 @@ pub struct Ready {
 }
 
 /// Bounds a client can rely on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReadyLimits {
     pub message_bytes: usize,
     pub frame_bytes: usize,
@@ -180,7 +181,7 @@ pub struct ReadyLimits {
 }
 
 /// Audio every context can ask for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReadyAudio {
     pub codecs: Vec<String>,
     pub clock: u32,
@@ -189,7 +190,7 @@ pub struct ReadyAudio {
 }
 
 /// One model a context can name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReadyModel {
     pub name: String,
     pub sample_rate: u32,
@@ -202,7 +203,7 @@ pub struct ReadyModel {
 }
 
 /// One voice of a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReadyVoice {
     pub id: String,
     pub name: String,
@@ -211,7 +212,7 @@ pub struct ReadyVoice {
 }
 
 /// Where a context stands after a resume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResumedContext {
     pub context: u16,
     pub epoch: u16,

@@ -4,6 +4,7 @@
 //! test asks every path, and `tests/clients` lets schemathesis look for what is not true of it.
 
 mod bodies;
+pub(super) mod sockets;
 
 use std::sync::Arc;
 
