@@ -27,6 +27,7 @@ mod quotas;
 mod realtime;
 mod reload;
 mod server;
+mod split;
 mod stream;
 mod tls;
 mod usage;

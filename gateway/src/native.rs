@@ -35,9 +35,14 @@ pub(crate) fn open(
     let opened = match devices.as_slice() {
         [device] => {
             options.device = device.clone();
+            options.split = crate::split::choose(&config.split, &options, clock)?;
             runtime::open(options.clone())
         }
-        _ => runtime::open_fleet(&options, devices),
+        _ => {
+            // Devices of a fleet are alike: the first one's choice is theirs.
+            options.split = crate::split::choose(&config.split, &options, clock)?;
+            runtime::open_fleet(&options, devices)
+        }
     };
     match opened {
         Err(error) if config.device == AUTO && matches!(options.device, DeviceChoice::Cuda { .. }) => {
@@ -234,11 +239,16 @@ fn cuda(config: &EngineConfig, ordinal: u32) -> Result<DeviceChoice, String> {
     })
 }
 
-/// Where compiled kernels are kept: `XDG_CACHE_HOME`, else `~/.cache`.
+/// Where compiled kernels are kept.
 fn kernel_cache() -> Option<PathBuf> {
+    cache("kernels")
+}
+
+/// A folder of things that can be made again: in `XDG_CACHE_HOME`, else `~/.cache`.
+pub(crate) fn cache(name: &str) -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    base.filter(|base| base.is_absolute()).map(|base| base.join("voxlane/kernels"))
+    base.filter(|base| base.is_absolute()).map(|base| base.join("voxlane").join(name))
 }
 
 /// The wire name of a checkpoint in `folder`: `tts-` and the folder's own name in lower case.

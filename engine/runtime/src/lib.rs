@@ -23,6 +23,7 @@ mod processor;
 mod profile;
 mod seat;
 mod shared;
+mod split;
 mod voices;
 
 mod warm;
@@ -41,6 +42,7 @@ pub use fault::{FaultError, FaultScript};
 pub use models::{Inspection, ModelSource, Part};
 pub use profile::{Measured, MeasuredSharing, MeasuredStage};
 pub use sched::SchedConfig;
+pub use split::{Split, SplitError};
 pub use without::{Without, WithoutError};
 
 /// The processor an engine runs on.
@@ -78,6 +80,8 @@ pub struct OpenOptions {
     /// A launch that stays away for longer than this (and for longer than twenty times its prediction) will not
     /// come back, and its device is lost; `None` leaves it to the device.
     pub stuck_after: Option<Span>,
+    /// How the lanes share the device; `None` leaves it to `device`, or to the CPU: half each.
+    pub split: Option<Split>,
     /// Parts to go without, to measure what each is worth.
     pub without: Without,
     /// Faults to play, for rehearsals and tests.
@@ -101,6 +105,7 @@ impl OpenOptions {
             ttfa_target: Span::from_millis(200),
             first_audio_limit: None,
             stuck_after: None,
+            split: None,
             without: Without::default(),
             faults: FaultScript::default(),
         }

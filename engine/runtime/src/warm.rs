@@ -196,12 +196,14 @@ fn open_backend(
             options.without.check_on_cpu()?;
             let mut cpu = CpuOptions::new(slots, clock, notify);
             cpu.cores.clone_from(cores);
+            cpu.lm_cores = options.split.map(|split| split.lm as usize);
             Box::new(CpuBackend::open(cpu)?)
         }
         DeviceChoice::Cuda { ordinal, precision, background_sms, kernels } => {
             let mut cuda = CudaOptions::new(*ordinal, slots, clock, notify);
             cuda.precision = *precision;
-            cuda.background_sms = if options.without.partition { 0 } else { *background_sms };
+            let background = options.split.map_or(*background_sms, |split| split.background);
+            cuda.background_sms = if options.without.partition { 0 } else { background };
             cuda.kernel_cache.clone_from(kernels);
             Box::new(CudaBackend::open(cuda)?)
         }

@@ -15,6 +15,7 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     pub title: String,
+    pub x_label: String,
     pub y_label: String,
     /// Upper end of the y axis, when the values alone should not choose it.
     pub y_max: Option<f64>,
@@ -44,6 +45,7 @@ pub fn charts(report: &Report) -> Vec<(&'static str, Chart)> {
     };
     let chart = |title: &str, y_label: &str, y_max, level, lines| Chart {
         title: format!("{title} ({})", report.workload),
+        x_label: "offered requests a second".to_owned(),
         y_label: y_label.to_owned(),
         y_max,
         level,
@@ -125,10 +127,11 @@ impl Chart {
         }
         let _written = write!(
             svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">offered requests a second</text>\n\
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n\
              <text x=\"14\" y=\"{:.1}\" transform=\"rotate(-90 14 {:.1})\" text-anchor=\"middle\">{}</text>\n",
             (LEFT + WIDTH - RIGHT) / 2.0,
             HEIGHT - 12.0,
+            escaped(&self.x_label),
             (TOP + HEIGHT - BOTTOM) / 2.0,
             (TOP + HEIGHT - BOTTOM) / 2.0,
             escaped(&self.y_label)

@@ -4,7 +4,7 @@ mod bench;
 mod check;
 mod inspect;
 mod measuring;
-mod profile;
+pub(crate) mod profile;
 mod pull;
 mod serve;
 mod simulate;

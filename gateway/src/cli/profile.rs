@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use codecs::opus::{OpusEncoder, OpusSettings};
-use contract::Span;
+use contract::{Partition, Span};
 use load::sim::profile::{
     HostCost, Limits, Parts, ProfileFile, PromptShape, Sharing, StageCost, partition_name,
 };
-use runtime::Measured;
+use load::sim::split::{Judgement, SplitCost, judge};
+use load::workload::Workload;
+use runtime::{Measured, OpenOptions, Split};
 
 use super::{CommandError, EngineFlags, layers};
 use crate::clock::Clock;
@@ -34,6 +36,15 @@ pub(super) struct ProfileFlags {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Splits of the device to measure and choose from by simulated capacity: parts of the lm and the background lane
+    #[arg(long, value_name = "LM/BACKGROUND,...", value_delimiter = ',')]
+    splits: Vec<Split>,
+    /// Draw the splits, step time against codec throughput
+    #[arg(long, value_name = "FILE", requires = "splits")]
+    svg: Option<PathBuf>,
+    /// What is said when splits are compared: a workload's name or file
+    #[arg(long, value_name = "NAME|FILE", default_value = "libritts")]
+    workload: String,
     #[command(flatten)]
     engine: EngineFlags,
 }
@@ -51,15 +62,65 @@ pub(super) fn run(flags: &ProfileFlags, embedded: Option<Embedded>) -> Result<()
     let clock = Clock::start();
     let options = crate::native::options(&config.engine, embedded, clock).map_err(CommandError::Failed)?;
     eprintln!("measuring every stage; other work on this machine spoils the figures");
-    let measured = runtime::profile(options).map_err(|error| CommandError::Failed(error.to_string()))?;
+    let workload = Workload::load(&flags.workload).map_err(|error| CommandError::Usage(error.to_string()))?;
     let packet_us = opus_packet_us(clock, config.opus)?;
-    let file = profile(&measured, packet_us);
+    let (file, judged) =
+        measure(&options, &flags.splits, packet_us, &workload, &|| false).map_err(CommandError::Failed)?;
+    if let Some(judged) = &judged {
+        println!("{}", judged.reason);
+        if let Some(svg) = &flags.svg {
+            let wrong = |error| CommandError::Failed(format!("cannot write {}: {error}", svg.display()));
+            std::fs::write(svg, judged.chart().svg()).map_err(wrong)?;
+        }
+    }
     let text = serde_json::to_string_pretty(&file).map_err(|error| failed(flags, &error))?;
     // What is written must be what simulate reads.
-    ProfileFile::parse(&measured.model, &text).map_err(|error| failed(flags, &error))?;
+    ProfileFile::parse(&file.name, &text).map_err(|error| failed(flags, &error))?;
     std::fs::write(&flags.out, text + "\n").map_err(|error| failed(flags, &error))?;
     println!("{}: {} stages written to {}", file.device, file.stages.len(), flags.out.display());
     Ok(())
+}
+
+/// Measures the device, under each of these splits if any are named, and chooses one of them. `enough` ends the
+/// measuring of further ones.
+///
+/// # Errors
+/// What cannot be opened, measured or simulated.
+pub(crate) fn measure(
+    options: &OpenOptions,
+    splits: &[Split],
+    packet_us: f64,
+    workload: &Workload,
+    enough: &dyn Fn() -> bool,
+) -> Result<(ProfileFile, Option<Judgement>), String> {
+    let once = |split| {
+        let measured = runtime::profile(OpenOptions { split, ..options.clone() });
+        measured.map(|measured| profile(&measured, packet_us)).map_err(|error| error.to_string())
+    };
+    let Some((first, others)) = splits.split_first() else { return Ok((once(None)?, None)) };
+    let mut file = once(Some(*first))?;
+    file.splits.push(cost(&file));
+    for split in others {
+        if enough() {
+            break;
+        }
+        let other = cost(&once(Some(*split))?);
+        // A device rounds what it is asked for.
+        if file.splits.iter().all(|known| (known.lm, known.background) != (other.lm, other.background)) {
+            file.splits.push(other);
+        }
+    }
+    let judged = judge(&file, workload).map_err(|error| error.to_string())?;
+    let chosen = ProfileFile { choice: Some(judged.choice()), ..file.under(&file.splits[judged.chosen]) };
+    Ok((ProfileFile { splits: file.splits, ..chosen }, Some(judged)))
+}
+
+/// What of a profile depends on the split.
+fn cost(file: &ProfileFile) -> SplitCost {
+    let whole = partition_name(Partition::Whole);
+    let stages = file.stages.iter().filter(|cost| cost.partition != whole).cloned().collect();
+    let Parts { lm, background, .. } = file.parts;
+    SplitCost { lm, background, stages, sharing: file.sharing.clone() }
 }
 
 fn failed(flags: &ProfileFlags, error: &dyn std::fmt::Display) -> CommandError {
@@ -98,6 +159,8 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
                 micros: stage.micros.clone(),
             })
             .collect(),
+        splits: Vec::new(),
+        choice: None,
         parts: Parts {
             unit: if measured.live_rows { "core" } else { "SM" }.to_owned(),
             whole,

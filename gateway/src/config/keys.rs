@@ -170,6 +170,14 @@ pub const KEYS: &[Key] = &[
         "SMs of a GPU that only decode chunks with slack; 0 leaves all lanes the whole GPU",
     ),
     key(
+        "engine.split",
+        Kind::Text(
+            "auto, LM/BACKGROUND such as 100/32, or a profile's file; empty is engine.background_sms, or half of a CPU",
+        ),
+        "",
+        "Parts (SMs, cores) of the lm and the background lane; auto measures at the first start and keeps what it chose",
+    ),
+    key(
         "engine.random_weights",
         Kind::Text("qwen3-tts-1.7b or qwen3-tts-0.6b; empty loads a checkpoint"),
         "",

@@ -139,6 +139,7 @@ impl Resolved {
             contexts_max: self.count("engine.contexts_max") as u32,
             first_audio_limit: self.millis("engine.first_audio_limit_ms"),
             stuck_after: self.millis("engine.stuck_ms"),
+            split: self.text("engine.split").to_owned(),
             without: self.text("engine.without").to_owned(),
             faults: self.text("engine.faults").to_owned(),
             seed,

@@ -8,6 +8,7 @@ mod device;
 pub mod plan;
 pub mod profile;
 mod speaker;
+pub mod split;
 pub mod variant;
 mod world;
 

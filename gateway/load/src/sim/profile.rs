@@ -7,6 +7,8 @@ use contract::{Partition, Span, Stage};
 use sched::{CostTable, Profile, SchedConfig};
 use serde::{Deserialize, Serialize};
 
+use super::split::{SplitChoice, SplitCost};
+
 /// One model on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,6 +32,11 @@ pub struct ProfileFile {
     pub codec_buckets: Vec<u32>,
     pub codec_lengths: Vec<u32>,
     pub stages: Vec<StageCost>,
+    /// The same device under other splits; the stages above are of the one that was chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub splits: Vec<SplitCost>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<SplitChoice>,
     #[serde(default)]
     pub parts: Parts,
     #[serde(default)]

@@ -4,6 +4,7 @@ use contract::Span;
 use load::mood::Moods;
 use load::rates::{Offer, Rates};
 use load::report::Rate;
+use load::sim::split::{SplitCost, judge};
 use load::sim::{ProfileError, ProfileFile, Scene, Variant, VariantError, offer, plan};
 use load::workload::Workload;
 
@@ -163,4 +164,47 @@ fn what_is_left_out_costs_something_and_unknown_parts_are_refused() {
         assert!(without < plain, "{variant}: {without} of the requests, {plain} with all parts");
     }
     assert!(matches!(Variant::parse("x:lanes=off"), Err(VariantError::Key(_))));
+}
+
+/// The published device under splits whose lm lane and codec are slower or quicker by these factors.
+fn splits(factors: &[(u32, u32, f64, f64)]) -> ProfileFile {
+    let mut profile = ProfileFile::load("h100-published").expect("built in");
+    for (lm, background, step, codec) in factors {
+        let mut stages = profile.stages.clone();
+        stages.retain(|cost| cost.partition != "whole");
+        for cost in &mut stages {
+            let factor = if cost.partition == "lm" { step } else { codec };
+            cost.micros.iter_mut().for_each(|micros| *micros = (f64::from(*micros) * factor) as u32);
+        }
+        let (lm, background, sharing) = (*lm, *background, profile.sharing.clone());
+        profile.splits.push(SplitCost { lm, background, stages, sharing });
+    }
+    profile
+}
+
+#[test]
+fn the_split_that_carries_most_is_chosen_and_the_reason_names_the_others() {
+    let workload = Workload::load("libritts").expect("built in");
+    let profile = splits(&[(124, 8, 0.9, 3.0), (108, 24, 1.0, 1.0), (60, 72, 2.5, 0.5)]);
+    let judged = judge(&profile, &workload).expect("it runs");
+    assert_eq!(judged.chosen, 1, "{judged:?}");
+    for part in ["108/24 carries", "124/8 carries", "60/72 carries", "frames/s"] {
+        assert!(judged.reason.contains(part), "{}", judged.reason);
+    }
+    let chosen = profile.under(&profile.splits[1]);
+    assert_eq!((chosen.parts.lm, chosen.parts.background), (108, 24));
+    let svg = judged.chart().svg();
+    assert!(svg.contains("108/24") && svg.contains("chosen") && svg.contains("codec frames a second"));
+    // What is written is read again.
+    let with = ProfileFile { choice: Some(judged.choice()), ..profile };
+    let text = serde_json::to_string(&with).expect("JSON");
+    assert_eq!(ProfileFile::parse("again", &text).expect("valid"), with);
+}
+
+#[test]
+fn splits_that_carry_alike_are_told_apart_by_the_quicker_step() {
+    let workload = Workload::load("libritts").expect("built in");
+    let judged = judge(&splits(&[(100, 32, 1.0, 1.0), (108, 24, 0.99, 1.0)]), &workload).expect("it runs");
+    assert_eq!(judged.chosen, 1, "{judged:?}");
+    assert!(judge(&splits(&[]), &workload).is_err_and(|error| error.to_string().contains("splits")));
 }
