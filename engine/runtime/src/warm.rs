@@ -136,6 +136,7 @@ pub(crate) fn prepare(
         ttfa_target: options.ttfa_target,
         first_audio_limit: options.first_audio_limit.unwrap_or_else(|| first_audio_limit(&options.device)),
         background_batch: batches.background,
+        steps_between_prefills: steps_between_prefills(&options.device),
         ..SchedConfig::default()
     };
     // One slot more than contexts: codec priming has its own.
@@ -468,7 +469,16 @@ pub(crate) fn warm_request(info: &EngineInfo, voice: VoiceChoice) -> OpenContext
 const fn first_audio_limit(device: &DeviceChoice) -> Span {
     match device {
         DeviceChoice::Cpu { .. } => Span::from_millis(2_000),
-        DeviceChoice::Cuda { .. } => Span::from_millis(150),
+        DeviceChoice::Cuda { .. } => Span::from_millis(130),
+    }
+}
+
+/// Whether prompts may ask for chunks of others to be cut short. A GPU makes short chunks for a part of what long ones
+/// cost; on a CPU they cost nearly as much, and overload would end in stalls (docs/performance.md, "Simulated").
+const fn steps_between_prefills(device: &DeviceChoice) -> Option<u32> {
+    match device {
+        DeviceChoice::Cpu { .. } => None,
+        DeviceChoice::Cuda { .. } => Some(2),
     }
 }
 

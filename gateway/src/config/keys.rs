@@ -180,7 +180,7 @@ pub const KEYS: &[Key] = &[
         "engine.first_audio_limit_ms",
         count(0, 60_000, "ms"),
         "0",
-        "Predicted wait for first audio past which a request is refused; 0 is 150 on a GPU and 2000 on a CPU",
+        "Predicted wait for first audio past which a request is refused; 0 is 130 on a GPU and 2000 on a CPU",
     ),
     key(
         "engine.seed",
