@@ -25,11 +25,11 @@ rust-test: $(TOOLS)/cmake.ok $(TOOLS)/nvrtc.ok ## the Rust tests alone
 	cargo test --locked -p codecs -p proto --features codecs/mp3 --lib --test mp3
 
 device-test: $(TOOLS)/cmake.ok ## on a machine with a GPU: every op against its reference, the goldens in f32, codes led along the CPU's in both
-	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p cpu --test dense --test attention --test convolution --test invariance
-	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p cpu --test dense --test attention --test convolution
-	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p models --test parity tiny::
-	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p models --test parity forced:: -- --nocapture
-	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p models --test parity forced:: -- --nocapture
+	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p cpu --test dense --test attention --test convolution --test invariance -- --test-threads=1
+	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p cpu --test dense --test attention --test convolution -- --test-threads=1
+	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p models --test parity tiny:: -- --test-threads=1
+	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p models --test parity forced:: -- --nocapture --test-threads=1
+	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p models --test parity forced:: -- --nocapture --test-threads=1
 
 stages: ## on a machine with a GPU: time every stage of a published size with random weights
 	cargo run --release --locked -p cuda --example stages -- 1.7b

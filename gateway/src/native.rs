@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::{EngineHandle, Span};
-use runtime::{DeviceChoice, FaultError, FaultScript, ModelSource, OpenOptions, Precision};
+use runtime::{
+    DeviceChoice, FaultError, FaultScript, ModelSource, OpenOptions, Precision, Without, WithoutError,
+};
 
 use crate::clock::Clock;
 use crate::config::EngineConfig;
@@ -74,6 +76,7 @@ pub(crate) fn options(
         device: first.unwrap_or(DeviceChoice::Cpu { cores: None }),
         first_audio_limit: given(config.first_audio_limit),
         stuck_after: given(config.stuck_after),
+        without: without(config)?,
         faults: faults(config)?,
         seed: config.seed,
         bench: config.bench,
@@ -105,10 +108,22 @@ fn given(time: Duration) -> Option<Span> {
 /// A script that cannot be read, or one where nobody measures: a server that serves breaks nothing on purpose.
 pub(crate) fn faults(config: &EngineConfig) -> Result<FaultScript, String> {
     let script: FaultScript = config.faults.parse().map_err(|error: FaultError| error.to_string())?;
-    if script.is_empty() || config.bench {
-        return Ok(script);
-    }
-    Err("faults are rehearsed with engine.bench (--bench) only".to_owned())
+    measuring_only(config, script.is_empty())?;
+    Ok(script)
+}
+
+/// The parts to go without.
+///
+/// # Errors
+/// Parts that are not known, or left out where nobody measures.
+pub(crate) fn without(config: &EngineConfig) -> Result<Without, String> {
+    let without: Without = config.without.parse().map_err(|error: WithoutError| error.to_string())?;
+    measuring_only(config, without == Without::default())?;
+    Ok(without)
+}
+
+fn measuring_only(config: &EngineConfig, plain: bool) -> Result<(), String> {
+    if plain || config.bench { Ok(()) } else { Err("only with engine.bench (--bench)".to_owned()) }
 }
 
 /// A published shape: its configs, the embedded model's tokenizer, weights from a seed.

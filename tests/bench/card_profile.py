@@ -17,7 +17,7 @@ GUESSES = [
     "decode of more than 256 rows goes on with the slope from 128 to 256",
 ]
 # As the serving runs of docs/h200.json had them.
-LIMITS = {"slots": 1024, "open_max": 2048, "pages": 8192, "steps_between_prefills": 2}
+LIMITS = {"slots": 1024, "open_max": 2048, "pages": 8192}
 
 
 def between(xs: list[int], ys: list[float], x: int) -> float:

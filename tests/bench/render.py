@@ -164,8 +164,8 @@ def h200(data: dict) -> str:
         f"Serving: `{data['commands']['serve']}` ({data['settings']}) and `{data['commands']['bench']}`, {data['host']}; one seed; every frame sent was "
         "decoded. Windows of 60 s confirm; shorter ones only show the way:",
         "",
-        *grid(["workload", "rate/s", "window", "commit", "offered", "refused", "TTFA p50", "p99, ms", "no stall", "attained", "goodput/s", "generator's cores"],
-              [[run["workload"], f"{run['rate']:.0f}", f"{run['window_s']:.0f} s", run["commit"], str(run["offered"]), str(sum(run["refused_by"].values())),
+        *grid(["workload", "rate/s", "window", "commit", "SMs of lm/background", "offered", "refused", "TTFA p50", "p99, ms", "no stall", "attained", "goodput/s", "generator's cores"],
+              [[run["workload"], f"{run['rate']:.0f}", f"{run['window_s']:.0f} s", run["commit"], run["split"], str(run["offered"]), str(sum(run["refused_by"].values())),
                 ms(run["ttfa_ms"]["p50"]), ms(run["ttfa_ms"]["p99"]), percent(run["no_stall"]), percent(run["attainment"]["200"]), f"{run['goodput']:.1f}",
                 f"{run['generator_cpu']:.2f}"] for run in data["runs"]]),
     ]

@@ -37,24 +37,7 @@ impl Kernels {
         if let Some(&kernel) = self.found.get(name) {
             return Ok(kernel);
         }
-        let file = match name {
-            _ if name.starts_with("attend_pair") => "pair",
-            _ if name.starts_with("product_hopper") => "dense_hopper",
-            _ if name.starts_with("attend") || name.starts_with("append") => "attention",
-            _ if name.starts_with("product") => "dense",
-            _ if name.starts_with("conv_window") || name.contains("_hopper_") || name == "conv_one" => {
-                "window"
-            }
-            "sample" => "sample",
-            "statistics" | "softmax_over_time" | "spectrum" | "log_floor" | "quantize_residual" => "encode",
-            _ if name.starts_with("carry")
-                || name.starts_with("depthwise")
-                || matches!(name, "pad_rows" | "conv_weights" | "transposed_weights" | "repeat_vector") =>
-            {
-                "conv"
-            }
-            _ => "rows",
-        };
+        let file = file_of(name);
         let missing = || DeviceError::BadProgram {
             program: format!("{file}.cu"),
             op: 0,
@@ -68,5 +51,25 @@ impl Kernels {
         let kernel = driver.kernel(library, name, if large { most } else { SHARED_SMALL })?;
         self.found.insert(name.to_owned(), kernel);
         Ok(kernel)
+    }
+}
+
+/// The file in `kernels` that has the kernel.
+pub(crate) fn file_of(name: &str) -> &'static str {
+    match name {
+        _ if name.starts_with("attend_pair") || name == "attend_frame" => "pair",
+        _ if name.starts_with("product_hopper") => "dense_hopper",
+        _ if name.starts_with("attend") || name.starts_with("append") => "attention",
+        _ if name.starts_with("product") => "dense",
+        _ if name.starts_with("conv_window") || name.contains("_hopper_") || name == "conv_one" => "window",
+        "sample" => "sample",
+        "statistics" | "softmax_over_time" | "spectrum" | "log_floor" | "quantize_residual" => "encode",
+        _ if name.starts_with("carry")
+            || name.starts_with("depthwise")
+            || matches!(name, "pad_rows" | "conv_weights" | "transposed_weights" | "repeat_vector") =>
+        {
+            "conv"
+        }
+        _ => "rows",
     }
 }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use contract::{ContextId, EngineError, EngineInfo, Limits, Playback, Span, Tick};
 use models::{Model, PlacedModel, StageFacts, TextLogic, VoiceFeatures};
-use sched::{Command, EncodeKey, Sched};
+use sched::{Command, EncodeKey, Sched, WakeReason};
 
 use crate::clock::Clock;
 use crate::context::{Segment, Speaking, plan_key, segment_seed};
@@ -21,7 +21,7 @@ use crate::processor::Processor;
 use crate::seat::Seat;
 use crate::shared::{Forgotten, Shared, lock};
 use crate::watch::Watch;
-use crate::{OpenError, OpenOptions, warm};
+use crate::{OpenError, OpenOptions, Without, warm};
 
 /// The thread goes round at least this often, which is also its heartbeat.
 const PARK_MAX: Span = Span::from_millis(500);
@@ -80,6 +80,7 @@ pub(crate) struct DeviceEngine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) backend: Processor,
     pub(crate) watch: Watch,
+    pub(crate) without: Without,
     pub(crate) model: Box<dyn PlacedModel>,
     pub(crate) text: Arc<dyn TextLogic>,
     pub(crate) facts: StageFacts,
@@ -102,7 +103,12 @@ pub(crate) struct DeviceEngine {
 impl DeviceEngine {
     fn run(mut self) {
         loop {
-            let (due, reason) = self.sched.poll_timeout();
+            let (due, reason) = if self.waits_for_landing() {
+                // Whatever is due by now is not asked for before a launch has ended.
+                (Tick::NEVER, WakeReason::Nothing)
+            } else {
+                self.sched.poll_timeout()
+            };
             let delivery = self.shared.mailbox.collect(self.clock.until(due, PARK_MAX));
             let now = self.clock.now();
             self.shared.beat(now);
@@ -156,12 +162,19 @@ impl DeviceEngine {
         loop {
             if let Some(output) = self.sched.poll_output() {
                 self.handle_output(now, output);
+            } else if self.waits_for_landing() {
+                return;
             } else if let Some(decision) = self.sched.poll_decision(now) {
                 self.launch(now, decision);
             } else {
                 return;
             }
         }
+    }
+
+    /// Without asynchrony, one launch at a time.
+    fn waits_for_landing(&self) -> bool {
+        self.without.asynchrony && self.watch.is_busy()
     }
 
     fn handle_playback(&mut self, now: Tick, context: ContextId, playback: Playback) {

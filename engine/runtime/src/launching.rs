@@ -133,6 +133,7 @@ impl DeviceEngine {
         rows: Vec<sched::CodecRow>,
         why: Why,
     ) -> Result<(), EngineError> {
+        let lane = if self.without.urgent_lane { Lane::Background } else { lane };
         // A segment's stream starts from its voice's primed image. Here and not at prefill: the slot's
         // earlier segment may still have been decoding then, and by rule is not now.
         for row in rows.iter().filter(|row| row.first_of_segment) {

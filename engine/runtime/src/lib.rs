@@ -24,9 +24,11 @@ mod profile;
 mod seat;
 mod shared;
 mod voices;
+
 mod warm;
 mod watch;
 mod watchdog;
+mod without;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,6 +41,7 @@ pub use fault::{FaultError, FaultScript};
 pub use models::{Inspection, ModelSource, Part};
 pub use profile::{Measured, MeasuredSharing, MeasuredStage};
 pub use sched::SchedConfig;
+pub use without::{Without, WithoutError};
 
 /// The processor an engine runs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +78,8 @@ pub struct OpenOptions {
     /// A launch that stays away for longer than this (and for longer than twenty times its prediction) will not
     /// come back, and its device is lost; `None` leaves it to the device.
     pub stuck_after: Option<Span>,
+    /// Parts to go without, to measure what each is worth.
+    pub without: Without,
     /// Faults to play, for rehearsals and tests.
     pub faults: FaultScript,
 }
@@ -96,6 +101,7 @@ impl OpenOptions {
             ttfa_target: Span::from_millis(200),
             first_audio_limit: None,
             stuck_after: None,
+            without: Without::default(),
             faults: FaultScript::default(),
         }
     }

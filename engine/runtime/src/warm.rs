@@ -74,7 +74,7 @@ pub(crate) fn open(
     shared: &Arc<Shared>,
     seat: Seat,
 ) -> Result<(DeviceEngine, EngineInfo, usize), OpenError> {
-    let (stuck_after, faults) = (options.stuck_after(), options.faults.clone());
+    let (stuck_after, faults, without) = (options.stuck_after(), options.faults.clone(), options.without);
     let Prepared { mut warming, text, info, voices, config, .. } = prepare(options, model, clock, shared)?;
     let priming_slot = warming.priming_slot;
     let voice = warming.encode_voices(text.as_ref(), &info, voices, &seat.voices)?;
@@ -87,6 +87,7 @@ pub(crate) fn open(
         shared: shared.clone(),
         backend,
         watch: Watch::new(stuck_after, clock.now()),
+        without,
         model,
         text,
         facts,
@@ -136,7 +137,7 @@ pub(crate) fn prepare(
         ttfa_target: options.ttfa_target,
         first_audio_limit: options.first_audio_limit.unwrap_or_else(|| first_audio_limit(&options.device)),
         background_batch: batches.background,
-        steps_between_prefills: steps_between_prefills(&options.device),
+        prefill_policy: options.without.prefill_policy(),
         ..SchedConfig::default()
     };
     // One slot more than contexts: codec priming has its own.
@@ -192,6 +193,7 @@ fn open_backend(
     let bell: Notify = notify.clone();
     let backend: Box<dyn Backend> = match &options.device {
         DeviceChoice::Cpu { cores } => {
+            options.without.check_on_cpu()?;
             let mut cpu = CpuOptions::new(slots, clock, notify);
             cpu.cores.clone_from(cores);
             Box::new(CpuBackend::open(cpu)?)
@@ -199,7 +201,7 @@ fn open_backend(
         DeviceChoice::Cuda { ordinal, precision, background_sms, kernels } => {
             let mut cuda = CudaOptions::new(*ordinal, slots, clock, notify);
             cuda.precision = *precision;
-            cuda.background_sms = *background_sms;
+            cuda.background_sms = if options.without.partition { 0 } else { *background_sms };
             cuda.kernel_cache.clone_from(kernels);
             Box::new(CudaBackend::open(cuda)?)
         }
@@ -469,16 +471,7 @@ pub(crate) fn warm_request(info: &EngineInfo, voice: VoiceChoice) -> OpenContext
 const fn first_audio_limit(device: &DeviceChoice) -> Span {
     match device {
         DeviceChoice::Cpu { .. } => Span::from_millis(2_000),
-        DeviceChoice::Cuda { .. } => Span::from_millis(130),
-    }
-}
-
-/// Whether prompts may ask for chunks of others to be cut short. A GPU makes short chunks for a part of what long ones
-/// cost; on a CPU they cost nearly as much, and overload would end in stalls (docs/performance.md, "Simulated").
-const fn steps_between_prefills(device: &DeviceChoice) -> Option<u32> {
-    match device {
-        DeviceChoice::Cpu { .. } => None,
-        DeviceChoice::Cuda { .. } => Some(2),
+        DeviceChoice::Cuda { .. } => Span::from_millis(150),
     }
 }
 

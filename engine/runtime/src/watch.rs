@@ -76,6 +76,11 @@ impl Watch {
         }
     }
 
+    /// Whether anything is in flight.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.queue.is_empty())
+    }
+
     /// Why the processor has to be given up, if it has.
     pub(crate) fn verdict(&self) -> Option<String> {
         if self.failed_in_row >= FAILED_IN_ROW_MAX {

@@ -40,7 +40,7 @@ pub struct SchedConfig {
     pub deferral_cap: Span,
     /// Prefills may go for which chunks of running contexts have to be cut short to be in time, with at least so
     /// many steps between two. `None` where short chunks cost nearly what long ones do: on a CPU they would
-    /// eat the time that they are to save.
+    /// eat the time that they are to save. Simulated only so far.
     pub steps_between_prefills: Option<u32>,
     /// Prompt positions packed into one prefill launch (a single longer prompt still goes, alone).
     pub prefill_tokens_max: u32,

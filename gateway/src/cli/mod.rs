@@ -83,6 +83,9 @@ struct ServeFlags {
     /// Let requests set an exact number of frames, for measuring
     #[arg(long)]
     bench: bool,
+    /// Parts to go without, with --bench: partition, urgent, async, deadlines
+    #[arg(long, value_name = "PART,...", requires = "bench")]
+    without: Option<String>,
 }
 
 /// Flags that choose an engine.
@@ -160,6 +163,7 @@ impl ServeFlags {
             ("--admin", "server.admin", &self.admin),
             ("--tls-cert", "server.tls_cert", &self.tls_cert),
             ("--tls-key", "server.tls_key", &self.tls_key),
+            ("--without", "engine.without", &self.without),
         ];
         for (flag, key, value) in plain {
             if let Some(value) = value {

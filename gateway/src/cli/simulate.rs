@@ -16,7 +16,7 @@ pub(super) struct SimulateFlags {
     /// A profile (h100-published) or a file written by voxlane profile
     #[arg(long, value_name = "NAME|FILE")]
     profile: String,
-    /// A system to simulate, with settings changed: reports=off, urgent=off, policy=prefill-first,
+    /// A system to simulate, with settings changed: reports=off, urgent=off, partition=off, async=off, policy=prefill-first,
     /// background_batch=1, urgent_margin_ms=50... [default: the profile's own settings]
     #[arg(long = "variant", value_name = "NAME:KEY=VALUE,...")]
     variants: Vec<String>,

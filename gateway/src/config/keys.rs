@@ -180,7 +180,7 @@ pub const KEYS: &[Key] = &[
         "engine.first_audio_limit_ms",
         count(0, 60_000, "ms"),
         "0",
-        "Predicted wait for first audio past which a request is refused; 0 is 130 on a GPU and 2000 on a CPU",
+        "Predicted wait for first audio past which a request is refused; 0 is 150 on a GPU and 2000 on a CPU",
     ),
     key(
         "engine.seed",
@@ -193,6 +193,12 @@ pub const KEYS: &[Key] = &[
         count(0, 600_000, "ms"),
         "0",
         "Longest a launch may stay away beyond 20 times its prediction before its device counts as lost; 0 is 5000 on a GPU and 20000 on a CPU",
+    ),
+    key(
+        "engine.without",
+        Kind::Text("partition, urgent, async, deadlines between commas, with engine.bench; empty is none"),
+        "",
+        "Parts to go without, to measure what each is worth (docs/measuring.md)",
     ),
     key(
         "engine.faults",

@@ -139,11 +139,13 @@ impl Resolved {
             contexts_max: self.count("engine.contexts_max") as u32,
             first_audio_limit: self.millis("engine.first_audio_limit_ms"),
             stuck_after: self.millis("engine.stuck_ms"),
+            without: self.text("engine.without").to_owned(),
             faults: self.text("engine.faults").to_owned(),
             seed,
             bench: self.bool("engine.bench"),
         };
         crate::native::devices(&engine).map_err(|what| self.unfit("engine.device", what))?;
+        crate::native::without(&engine).map_err(|what| self.unfit("engine.without", what))?;
         crate::native::faults(&engine).map_err(|what| self.unfit("engine.faults", what))?;
         Ok(Config {
             server: ServerConfig {

@@ -73,6 +73,8 @@ pub struct EngineConfig {
     pub first_audio_limit: Duration,
     /// A launch that stays away for longer has lost its device; zero leaves it to the device.
     pub stuck_after: Duration,
+    /// Parts to go without.
+    pub without: String,
     /// Faults to rehearse.
     pub faults: String,
     /// Of requests that give none; `None` draws one for each.

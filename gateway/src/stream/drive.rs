@@ -11,7 +11,7 @@ use proto::session::{
     TimeoutReason,
 };
 use proto::wire::{CloseCode, Received};
-use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 
 use super::accounts::Accounts;
 use super::encoders::{Encoders, Made};
@@ -65,7 +65,8 @@ struct Drive {
     encoders: Encoders,
     socket: Option<Socket>,
     judged: LateQueue<Judged>,
-    door: mpsc::Sender<Visit>,
+    /// Whoever comes by the present token; nobody twice.
+    visit: Option<oneshot::Receiver<Visit>>,
     token: String,
     place: Place,
     /// Whose token opened it, and when that ends.
@@ -80,75 +81,21 @@ struct Drive {
     over: Option<&'static str>,
 }
 
-/// Runs a session from its first socket to its end; `guard` keeps the process from ending before it.
-pub(super) async fn run(app: Arc<App>, start: Start, socket: Socket, guard: Arc<Guard>) {
-    let Start { engine, config, dialect, place, owner, account } = start;
-    let rate = config.engine.models.first().map_or(0, |model| model.sample_rate);
-    let mut counted = Counted::new();
-    let epochs = config.limits.contexts_open + LETTING_GO_MAX;
-    let engine = EngineSide::new(engine, epochs);
-    let encoders = Encoders::new(Arc::clone(&app), epochs);
-    let (door, mut visitors) = mpsc::channel(1);
-    let token = config.resume.clone();
-    app.sessions.announce(owner.resume_key(&token), door.clone(), &place);
-    let session = Session::with_dialect(app.clock.now(), config, dialect);
-    let watch = Watch::new(account.door);
-    let mut drive = Drive {
-        app: Arc::clone(&app),
-        session,
-        engine,
-        encoders,
-        socket: Some(socket),
-        judged: LateQueue::new(JUDGED_MAX),
-        door,
-        token,
-        place,
-        owner,
-        token_over: false,
-        accounts: Accounts::new(account, rate),
-        replies: VecDeque::new(),
-        watch,
-        evicted: false,
-        over: None,
-    };
+/// Runs a session from its first socket to its end; `guard` keeps the process from ending before it. What the
+/// task holds is made before it: an `async fn` would keep room for its arguments beside it.
+pub(super) fn run(
+    app: Arc<App>,
+    start: Start,
+    socket: Socket,
+    guard: Arc<Guard>,
+) -> impl Future<Output = ()> + Send + use<> {
+    let counted = Counted::new();
+    let mut drive = Drive::new(app, start, socket);
     drive.settle();
-    let mut drain = std::pin::pin!(app.drain.started());
-    let mut draining = false;
-    while drive.over.is_none() {
-        let (due, reason) = drive.session.poll_timeout();
-        let timer = async {
-            match due {
-                Tick::NEVER => std::future::pending().await,
-                due => tokio::time::sleep_until(app.clock.deadline(due)).await,
-            }
-        };
-        let token_end = drive.token_end();
-        let stuck = drive.encoders.stuck();
-        let wake = tokio::select! {
-            // The client first, so that a cancel overtakes the audio it cancels.
-            biased;
-            event = next_event(&mut drive.socket) => event,
-            encoded = drive.encoders.next() => Wake::Encoded(encoded),
-            output = drive.engine.next() => Wake::Engine(output),
-            judged = drive.judged.next() => Wake::Reference(judged),
-            Some(visit) = visitors.recv() => Wake::Visit(visit),
-            until = &mut drain, if !draining => Wake::Drain(until),
-            () = tokio::time::sleep(POOL_RETRY), if stuck => Wake::Retry,
-            () = token_end => Wake::TokenEnd,
-            () = timer => Wake::Timeout(reason),
-        };
-        draining |= matches!(wake, Wake::Drain(_));
-        drive.wake(wake);
-        drive.settle();
+    async move {
+        drive.follow(counted).await;
+        drop(guard);
     }
-    let Drive { accounts, session, .. } = &mut drive;
-    accounts.close(|key| session.characters(key), &app.usage);
-    app.sessions.withdraw(&drive.owner.resume_key(&drive.token));
-    drive.watch.counters(drive.session.counters());
-    app.paces().absorb(drive.session.paces());
-    counted.close = drive.over.unwrap_or("peer");
-    tracing::info!(session = drive.accounts.account.request, close = counted.close, "session ended");
-    drop(guard);
 }
 
 /// Counts a session in and out, whatever way its task ends.
@@ -179,7 +126,84 @@ async fn next_event(socket: &mut Option<Socket>) -> Wake {
     }
 }
 
+/// Who comes to the door; never, once somebody has.
+async fn next_visit(door: &mut Option<oneshot::Receiver<Visit>>) -> Visit {
+    let Some(visit) = door else { return std::future::pending().await };
+    let visit = visit.await;
+    *door = None;
+    match visit {
+        Ok(visit) => visit,
+        Err(_) => std::future::pending().await,
+    }
+}
+
 impl Drive {
+    fn new(app: Arc<App>, start: Start, socket: Socket) -> Self {
+        let Start { engine, config, dialect, place, owner, account } = start;
+        let rate = config.engine.models.first().map_or(0, |model| model.sample_rate);
+        let epochs = config.limits.contexts_open + LETTING_GO_MAX;
+        let token = config.resume.clone();
+        Self {
+            engine: EngineSide::new(engine, epochs),
+            encoders: Encoders::new(Arc::clone(&app), epochs),
+            socket: Some(socket),
+            judged: LateQueue::new(JUDGED_MAX),
+            visit: Some(app.sessions.announce(owner.resume_key(&token), &place)),
+            session: Session::with_dialect(app.clock.now(), config, dialect),
+            token,
+            place,
+            owner,
+            token_over: false,
+            watch: Watch::new(account.door),
+            accounts: Accounts::new(account, rate),
+            replies: VecDeque::new(),
+            evicted: false,
+            over: None,
+            app,
+        }
+    }
+
+    /// Does whatever comes until the session is over.
+    async fn follow(&mut self, mut counted: Counted) {
+        let app = Arc::clone(&self.app);
+        let mut drain = std::pin::pin!(app.drain.started());
+        let mut draining = false;
+        while self.over.is_none() {
+            let (due, reason) = self.session.poll_timeout();
+            let timer = async {
+                match due {
+                    Tick::NEVER => std::future::pending().await,
+                    due => tokio::time::sleep_until(app.clock.deadline(due)).await,
+                }
+            };
+            let token_end = self.token_end();
+            let stuck = self.encoders.stuck();
+            let wake = tokio::select! {
+                // The client first, so that a cancel overtakes the audio it cancels.
+                biased;
+                event = next_event(&mut self.socket) => event,
+                encoded = self.encoders.next() => Wake::Encoded(encoded),
+                output = self.engine.next() => Wake::Engine(output),
+                judged = self.judged.next() => Wake::Reference(judged),
+                visit = next_visit(&mut self.visit) => Wake::Visit(visit),
+                until = &mut drain, if !draining => Wake::Drain(until),
+                () = tokio::time::sleep(POOL_RETRY), if stuck => Wake::Retry,
+                () = token_end => Wake::TokenEnd,
+                () = timer => Wake::Timeout(reason),
+            };
+            draining |= matches!(wake, Wake::Drain(_));
+            self.wake(wake);
+            self.settle();
+        }
+        let Drive { accounts, session, .. } = self;
+        accounts.close(|key| session.characters(key), &app.usage);
+        app.sessions.withdraw(&self.owner.resume_key(&self.token));
+        self.watch.counters(self.session.counters());
+        app.paces().absorb(self.session.paces());
+        counted.close = self.over.unwrap_or("peer");
+        tracing::info!(session = self.accounts.account.request, close = counted.close, "session ended");
+    }
+
     fn wake(&mut self, wake: Wake) {
         let now = self.app.clock.now();
         match wake {
@@ -382,7 +406,7 @@ impl Drive {
         if let Some(earlier) = self.socket.replace(attach.socket) {
             earlier.close(CloseCode::Replaced);
         }
-        self.app.sessions.announce(self.owner.resume_key(&token), self.door.clone(), &self.place);
+        self.visit = Some(self.app.sessions.announce(self.owner.resume_key(&token), &self.place));
         self.owner.at = attach.token_end;
         self.token_over = false;
         self.session.handle_token_renewed(now);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use proto::wire::Received;
-use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 
 use super::socket::Socket;
 
@@ -23,7 +23,8 @@ pub(crate) struct Registry {
 /// A session as others reach it.
 #[derive(Debug)]
 struct Known {
-    door: mpsc::Sender<Visit>,
+    /// One visit a token: who attaches makes it void, who leaves needs none.
+    door: oneshot::Sender<Visit>,
     held: Arc<Held>,
     /// Which loss it was, for a session without a socket.
     lost: Option<u64>,
@@ -83,7 +84,7 @@ impl Registry {
             if evicted.held.change(HANDED_OVER) {
                 // The count stays: the place has only changed hands. A door that takes nothing is that of
                 // a session which is ending anyway.
-                drop(evicted.door.try_send(Visit::Leave));
+                drop(evicted.door.send(Visit::Leave));
                 return Some(self.place());
             }
             // It has just ended by itself, and its place is free: look again.
@@ -98,10 +99,12 @@ impl Registry {
         self.live() < self.max || self.sessions.iter().any(|known| known.lost.is_some())
     }
 
-    /// Makes a session reachable by its token. Each session has one token at a time, so the map is as
-    /// bounded as the places are.
-    pub(super) fn announce(&self, token: String, door: mpsc::Sender<Visit>, place: &Place) {
+    /// Makes a session reachable by its token, for one visit. Each session has one token at a time, so the map
+    /// is as bounded as the places are.
+    pub(super) fn announce(&self, token: String, place: &Place) -> oneshot::Receiver<Visit> {
+        let (door, visit) = oneshot::channel();
         self.sessions.insert(token, Known { door, held: Arc::clone(&place.held), lost: None });
+        visit
     }
 
     pub(super) fn withdraw(&self, token: &str) {
@@ -121,7 +124,7 @@ impl Registry {
     /// The socket, when there is no such session.
     pub(super) fn attach(&self, token: &str, attach: Attach) -> Result<(), Attach> {
         let Some((_, known)) = self.sessions.remove(token) else { return Err(attach) };
-        known.door.try_send(Visit::Attach(Box::new(attach))).map_err(|error| match error.into_inner() {
+        known.door.send(Visit::Attach(Box::new(attach))).map_err(|visit| match visit {
             Visit::Attach(attach) => *attach,
             // What comes back is what was sent.
             Visit::Leave => unreachable!("an attachment was sent"),
@@ -186,9 +189,7 @@ mod tests {
             .iter()
             .map(|token| {
                 let place = registry.enter().expect("room");
-                let (door, visits) = mpsc::channel(1);
-                registry.announce((*token).to_owned(), door, &place);
-                doors.push(visits);
+                doors.push(registry.announce((*token).to_owned(), &place));
                 place
             })
             .collect();
@@ -214,8 +215,7 @@ mod tests {
     fn a_lost_session_that_ends_by_itself_is_not_counted_twice() {
         let registry = Registry::new(1);
         let place = registry.enter().expect("room");
-        let (door, _visits) = mpsc::channel(1);
-        registry.announce("a".to_owned(), door, &place);
+        let _visit = registry.announce("a".to_owned(), &place);
         registry.lose("a");
         // Its task has let go of the place, and has not yet withdrawn its token.
         drop(place);

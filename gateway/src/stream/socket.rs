@@ -93,19 +93,23 @@ pub(super) struct NotTaken;
 /// Splits a WebSocket and starts both tasks, which hold `guard` until the socket is done with. At most
 /// `events` messages are read ahead.
 pub(super) fn start(websocket: WebSocket, events: usize, guard: &Arc<Guard>) -> Socket {
-    let (sink, stream) = websocket.split();
+    let (mut sink, mut stream) = websocket.split();
     let (event_sender, events) = mpsc::channel(events.max(1));
-    let (outgoing, messages) = mpsc::channel(OUTGOING);
+    let (outgoing, mut messages) = mpsc::channel(OUTGOING);
     let shared = Arc::new(Shared::default());
     let (reading, writing) = (Arc::clone(guard), Arc::clone(guard));
-    let reader = read(stream, event_sender, Arc::clone(&shared));
+    // An idle session is mostly these two. They use what they capture where it is: an `async fn` keeps room for
+    // its arguments twice. And what comes only at the end has a box of its own.
+    let (at_reader, at_writer) = (Arc::clone(&shared), Arc::clone(&shared));
     tokio::spawn(async move {
-        reader.await;
+        let unreadable = take_messages(&mut stream, &event_sender).await;
+        Box::pin(linger(&mut stream, &at_reader, unreadable)).await;
         drop(reading);
     });
-    let writer = write(sink, messages, Arc::clone(&shared));
     tokio::spawn(async move {
-        writer.await;
+        if let Some(code) = put_messages(&mut sink, &mut messages, &at_writer).await {
+            Box::pin(close(&mut sink, code)).await;
+        }
         drop(writing);
     });
     Socket { events, outgoing, shared, seen: 0 }
@@ -154,13 +158,12 @@ impl Socket {
     }
 }
 
-/// Ends when the socket does, or soon after the drive. After a Close frame it polls on, so that the
-/// library answers it.
-async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Box<Event>>, shared: Arc<Shared>) {
-    let unreadable = loop {
+/// Takes messages until the socket ends, or the drive; whether something came that cannot be read.
+async fn take_messages(stream: &mut SplitStream<WebSocket>, events: &mpsc::Sender<Box<Event>>) -> bool {
+    loop {
         let item = tokio::select! {
             item = stream.next() => item,
-            () = events.closed() => break false,
+            () = events.closed() => return false,
         };
         let event = match item {
             Some(Ok(Message::Text(text))) => Event::Text(text),
@@ -175,9 +178,14 @@ async fn read(mut stream: SplitStream<WebSocket>, events: mpsc::Sender<Box<Event
         let last = unreadable || matches!(event, Event::Closed | Event::Lost);
         // A drive that has ended wants no more.
         if events.send(Box::new(event)).await.is_err() || last {
-            break unreadable;
+            return unreadable;
         }
-    };
+    }
+}
+
+/// Keeps the socket open until the peer can have seen its Close. After one of the peer's it polls on, so that
+/// the library answers it.
+async fn linger(stream: &mut SplitStream<WebSocket>, shared: &Shared, unreadable: bool) {
     if unreadable {
         // The rest of what came stays unread, and closing over it would reset the connection before the
         // peer has seen the Close: the socket stays open for a while.
@@ -203,23 +211,23 @@ fn judge(error: axum::Error) -> Event {
     }
 }
 
-/// Ends after a Close, when the socket fails, or soon after the drive has let go of the queue.
-async fn write(
-    mut sink: SplitSink<WebSocket, Message>,
-    mut messages: mpsc::Receiver<Box<Outgoing>>,
-    shared: Arc<Shared>,
-) {
+/// Puts messages onto the socket until one is a Close, with which it is to be closed, or nobody takes any.
+async fn put_messages(
+    sink: &mut SplitSink<WebSocket, Message>,
+    messages: &mut mpsc::Receiver<Box<Outgoing>>,
+    shared: &Shared,
+) -> Option<CloseCode> {
     // Grows with the first burst: a session that never speaks needs no room for one.
     let mut batch = Vec::new();
     loop {
         tokio::select! {
             biased;
-            () = shared.cut.notified() => return close(sink, CloseCode::SlowReader).await,
+            () = shared.cut.notified() => return Some(CloseCode::SlowReader),
             _ = messages.recv_many(&mut batch, BATCH) => {}
         }
         if batch.is_empty() {
             // Without a Close: the session moved away, or the peer is gone.
-            return;
+            return None;
         }
         let mut bytes = 0;
         let mut closing = None;
@@ -248,17 +256,17 @@ async fn write(
         tokio::select! {
             put = putting => {
                 if put.is_err() {
-                    return;
+                    return None;
                 }
             }
             // What waits behind a socket that takes nothing is given up.
-            () = shared.cut.notified() => return close(sink, CloseCode::SlowReader).await,
-            () = orphaned(&messages) => return,
+            () = shared.cut.notified() => return Some(CloseCode::SlowReader),
+            () = orphaned(messages) => return None,
         }
         shared.written.fetch_add(bytes as u64, Ordering::Release);
         shared.changed.notify_one();
-        if let Some(code) = closing {
-            return close(sink, code).await;
+        if closing.is_some() {
+            return closing;
         }
     }
 }
@@ -271,7 +279,7 @@ async fn orphaned(messages: &mpsc::Receiver<Box<Outgoing>>) {
     tokio::time::sleep(CLOSE_LINGER).await;
 }
 
-async fn close(mut sink: SplitSink<WebSocket, Message>, code: CloseCode) {
+async fn close(sink: &mut SplitSink<WebSocket, Message>, code: CloseCode) {
     let linger = if code == CloseCode::SlowReader { SLOW_READER_LINGER } else { CLOSE_LINGER };
     let frame = CloseFrame { code: code.code(), reason: code.name().into() };
     let closing = async {

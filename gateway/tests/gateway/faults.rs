@@ -72,12 +72,16 @@ fn a_server_without_memory_says_what_it_asked_for_what_is_free_and_which_setting
 }
 
 #[test]
-fn faults_are_refused_where_nobody_measures_or_where_they_cannot_be_read() {
-    for (bench, faults, why) in
-        [("false", "stuck@decode:5", "--bench"), ("true", "stuck@talker:5", "stages are")]
-    {
+fn what_is_only_for_measuring_is_refused_where_nobody_measures_or_where_it_cannot_be_read() {
+    let (faults, without) = ("VOXLANE_ENGINE_FAULTS", "VOXLANE_ENGINE_WITHOUT");
+    for (name, bench, value, why) in [
+        (faults, "false", "stuck@decode:5", "--bench"),
+        (faults, "true", "stuck@talker:5", "stages are"),
+        (without, "false", "urgent", "--bench"),
+        (without, "true", "lanes", "cannot be left out"),
+    ] {
         let mut command = binary();
-        command.arg("serve").env("VOXLANE_ENGINE_FAULTS", faults).env("VOXLANE_ENGINE_BENCH", bench);
+        command.arg("serve").env(name, value).env("VOXLANE_ENGINE_BENCH", bench);
         let output = command.output().expect("the binary runs");
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(why), "{}", stderr(&output));

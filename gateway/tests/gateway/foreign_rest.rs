@@ -57,6 +57,31 @@ async fn every_door_gives_the_same_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_clip_with_the_request_speaks_at_every_door() {
+    let server = start("").await;
+    let clip = include_bytes!("../../../config/models/tiny/voices/clara.wav");
+    let reference = json!({ "audio": BASE64_STANDARD.encode(clip) });
+    let body = json!({
+        "input": TEXT, "seed": 11, "response_format": "pcm", "sample_rate": 24_000, "reference": reference,
+    });
+    let own = post(server.public, "/v1/audio/speech", &body.to_string()).await;
+    assert_eq!(own.status, 200, "{}", own.text());
+    let eleven = json!({ "text": TEXT, "seed": 11, "reference": reference }).to_string();
+    let path = "/v1/text-to-speech/nobody?output_format=pcm_24000";
+    let mut body = cartesia("pcm_s16le", 24_000);
+    body["reference"] = reference;
+    body.as_object_mut().expect("an object").remove("voice");
+    for answer in
+        [post(server.public, path, &eleven).await, post(server.public, "/tts/bytes", &body.to_string()).await]
+    {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(answer.body, own.body);
+    }
+    let silent = eleven.replace(&BASE64_STANDARD.encode(clip), "UklGRg==");
+    assert_eq!(post(server.public, path, &silent).await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rates_that_the_own_wire_has_not_are_made_too() {
     let server = start("").await;
     let seconds = own(&server, "pcm", 24_000).await.len() as f64 / 48_000.0;

@@ -73,6 +73,11 @@ impl Running {
         tokio::time::timeout(PATIENCE, self.task).await.expect("in time").expect("no panic");
     }
 
+    /// Sessions that hold a place. Metrics are the process's, and other tests have sessions too.
+    pub(crate) async fn sessions(&self) -> u64 {
+        get(self.admin, "/readyz").await.json()["sessions"].as_u64().expect("a count")
+    }
+
     /// A metric's value, summed over all its labels that contain `label`.
     pub(crate) async fn metric(&self, name: &str, label: &str) -> f64 {
         let answer = get(self.admin, "/metrics").await;

@@ -11,8 +11,11 @@ use crate::support::{Running, get};
 const INVALID: (u16, &str) = (401, "invalid_token");
 
 async fn refused(server: &Running, token: &str, what: &str) {
+    let refusals = async || server.metric("voxlane_tokens_refused_total", "").await;
+    let before = refusals().await;
     let (status, code) = ask(server, token).await;
     assert_eq!((status, code.as_str()), INVALID, "{what}");
+    assert!(refusals().await > before, "{what} is counted");
 }
 
 #[tokio::test(flavor = "multi_thread")]

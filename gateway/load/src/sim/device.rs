@@ -77,6 +77,11 @@ impl Device {
         self.fill(lane);
     }
 
+    /// Whether a launch is under way or waits for its lane.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.running.iter().any(Option::is_some) || self.queues.iter().any(|queue| !queue.is_empty())
+    }
+
     /// Host work of this much processor time has come up.
     pub(crate) fn host_work(&mut self, now: Tick, micros: f64) {
         self.advance(now);

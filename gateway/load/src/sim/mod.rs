@@ -71,6 +71,7 @@ pub struct Simulated {
 /// [`ProfileError`] for a profile or a variant that cannot be run.
 pub fn offer(scene: &Scene<'_>, variant: &Variant, offer: Offer) -> Result<(Rate, Decided), ProfileError> {
     let Scene { profile, workload, moods, seeds } = scene;
+    let profile = &*variant.device(profile);
     let lead = lead_in(offer.window);
     let mut outcomes = Vec::new();
     let mut decided = Decided::default();

@@ -1,9 +1,11 @@
 //! One configuration to simulate: a profile's own, with settings changed.
 
+use std::borrow::Cow;
+
 use contract::{Partition, Span, Stage};
 use sched::{CostTable, PrefillPolicy, Profile, SchedConfig};
 
-use super::profile::{ProfileError, ProfileFile};
+use super::profile::{ProfileError, ProfileFile, StageCost};
 
 /// Settings of one simulated system.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +15,10 @@ pub struct Variant {
     pub reports: bool,
     /// First and late chunks have a lane of their own on the whole processor.
     pub urgent_lane: bool,
+    /// The lm and the background lane have parts of the processor of their own.
+    pub partition: bool,
+    /// Lanes run at the same time.
+    pub asynchronous: bool,
     /// The number of frames is fixed at arrival, as `--exact-frames` does.
     pub exact_frames: bool,
     changes: Vec<Change>,
@@ -65,7 +71,7 @@ const POLICIES: [&str; 3] = ["automatic", "deadline-aware", "prefill-first"];
 pub enum VariantError {
     #[error("variant {0:?} must be written NAME or NAME:KEY=VALUE,KEY=VALUE...")]
     Shape(String),
-    #[error("{0:?} is no setting of a variant; one of reports, urgent, {keys}", keys = KEYS.map(|(name, _)| name).join(", "))]
+    #[error("{0:?} is no setting of a variant; one of reports, urgent, partition, async, {keys}", keys = KEYS.map(|(name, _)| name).join(", "))]
     Key(String),
     #[error("{key} cannot be {value:?}; give {expected}")]
     Value { key: String, value: String, expected: &'static str },
@@ -79,6 +85,8 @@ impl Variant {
             name: name.to_owned(),
             reports: true,
             urgent_lane: true,
+            partition: true,
+            asynchronous: true,
             exact_frames: false,
             changes: Vec::new(),
         }
@@ -114,6 +122,8 @@ impl Variant {
             }
             "reports" => self.reports = switch()?,
             "urgent" => self.urgent_lane = switch()?,
+            "partition" => self.partition = switch()?,
+            "async" => self.asynchronous = switch()?,
             _ => {
                 let known = KEYS.iter().find(|(name, _)| *name == key);
                 let (_, key) = known.ok_or_else(|| VariantError::Key(key.to_owned()))?;
@@ -163,6 +173,27 @@ impl Variant {
             }
         }
         config
+    }
+
+    /// The device it runs on. Without partitions every lane has the whole processor, and two that are busy have
+    /// half of it each: a guess, as blocks of both stand in one queue.
+    #[must_use]
+    pub fn device<'p>(&self, profile: &'p ProfileFile) -> Cow<'p, ProfileFile> {
+        if self.partition {
+            return Cow::Borrowed(profile);
+        }
+        let mut whole = profile.clone();
+        for cost in &mut whole.stages {
+            let Some((stage, _)) = cost.key() else { continue };
+            let on_whole = profile.stages.iter().find(|it| it.key() == Some((stage, Partition::Whole)));
+            if let Some(measured) = on_whole {
+                *cost = StageCost { partition: cost.partition.clone(), ..measured.clone() };
+            }
+        }
+        let sharing = &mut whole.sharing;
+        (sharing.lm_beside_background, sharing.background_beside_lm) = (0.5, 0.5);
+        (sharing.whole_beside_background, sharing.background_beside_whole) = (0.5, 0.5);
+        Cow::Owned(whole)
     }
 
     /// The profile as this variant's scheduler sees it.

@@ -116,8 +116,7 @@ impl<'a> World<'a> {
         }
         // Most of what listeners do changes nothing for the scheduler, and asking it costs most of all.
         while std::mem::take(&mut self.touched) {
-            self.drain();
-            self.wake = self.sched.poll_timeout().0;
+            self.wake = if self.drain() { self.sched.poll_timeout().0 } else { Tick::NEVER };
         }
     }
 
@@ -282,12 +281,17 @@ impl<'a> World<'a> {
         }
     }
 
-    fn drain(&mut self) {
+    /// Takes all that the scheduler has to say; whether it has no more.
+    fn drain(&mut self) -> bool {
         loop {
             while let Some(output) = self.sched.poll_output() {
                 self.output(output);
             }
-            let Some(decision) = self.sched.poll_decision(self.now) else { break };
+            // One launch at a time: the next landing asks again.
+            if !self.variant.asynchronous && self.device.is_busy() {
+                return false;
+            }
+            let Some(decision) = self.sched.poll_decision(self.now) else { return true };
             *self.reasons.entry(decision.why().reason).or_insert(0) += 1;
             let micros = self.work(&decision);
             self.device.launch(self.now, decision, micros);

@@ -168,3 +168,15 @@ fn a_plan_ranks_layouts_and_counts_every_device_once() {
     let alone = two.iter().find(|it| it.combined == 2).expect("both alone");
     assert!((alone.contexts - 2.0 * one[0].contexts).abs() < 0.2);
 }
+
+#[test]
+fn what_is_left_out_costs_something_and_unknown_parts_are_refused() {
+    let published = ProfileFile::load("h100-published").expect("built in");
+    let attained = |variant: &str| simulated(&published, variant, 44.0, &[], 1).attained();
+    let plain = attained("plain");
+    for variant in ["alone:async=off", "whole:partition=off", "late:urgent=off"] {
+        let without = attained(variant);
+        assert!(without < plain, "{variant}: {without} of the requests, {plain} with all parts");
+    }
+    assert!(matches!(Variant::parse("x:lanes=off"), Err(VariantError::Key(_))));
+}

@@ -1,7 +1,7 @@
 //! What `POST /tts/bytes` and `POST /tts/sse` are asked.
 
 use super::{OutputFormat, generation};
-use crate::speech::{SpeechRequest, StreamFormat, spoken};
+use crate::speech::{SpeechRequest, StreamFormat, reference, spoken};
 use crate::wire::{Fields, WireError};
 
 /// A request, and what only `/tts/sse` asks.
@@ -33,7 +33,7 @@ pub fn read_request(body: &str, input_max: usize) -> Result<SpeechAsk, WireError
         speed: generation::speed_of(&mut fields)?,
         whole: false,
         loudness: None,
-        reference: None,
+        reference: reference(&mut fields)?,
     };
     Ok(SpeechAsk {
         request,
@@ -63,6 +63,15 @@ mod tests {
         assert!(add_timestamps && request.speed.get() == 1.25);
         let plain = BODY.replace(r#"{"mode":"id","id":"june"}"#, r#""june""#);
         assert_eq!(read_request(&plain, 100).expect("valid").request.ask.voice.as_deref(), Some("june"));
+    }
+
+    #[test]
+    fn a_clip_in_the_body_speaks_in_place_of_a_voice() {
+        let body =
+            BODY.replace(r#""voice":{"mode":"id","id":"june"}"#, r#""reference":{"audio":"UklGRg=="}"#);
+        let request = read_request(&body, 100).expect("valid").request;
+        assert_eq!(request.reference.map(|clip| clip.audio).as_deref(), Some("UklGRg=="));
+        assert_eq!(request.ask.voice, None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{OutputFormat, is_their_model, normalize};
 use crate::catalog::Ask;
-use crate::speech::{SpeechRequest, StreamFormat, spoken};
+use crate::speech::{SpeechRequest, StreamFormat, reference, spoken};
 use crate::wire::{Fields, SamplingFields, Speed, WireError, speed};
 
 /// What the URL of a REST call says.
@@ -20,9 +20,11 @@ pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<Speech
     let mut fields = Fields::of_message(body)?;
     let input = spoken(&mut fields, "text", input_max)?;
     let speed = speed_of(&mut fields)?;
+    // A path always names a voice; a clip in the body goes before it.
+    let reference = reference(&mut fields)?;
     let ask = Ask {
         model: fields.string("model_id", 256)?.filter(|name| !is_their_model(name)),
-        voice: Some(query.voice),
+        voice: Some(query.voice).filter(|_| reference.is_none()),
         language: fields.string("language_code", 64)?,
         normalize: fields.string("apply_text_normalization", 64)?.and_then(|how| normalize(&how)),
         sampling: SamplingFields { seed: fields.u53("seed")?, ..SamplingFields::default() },
@@ -37,7 +39,7 @@ pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<Speech
         speed,
         whole: false,
         loudness: None,
-        reference: None,
+        reference,
     })
 }
 
@@ -67,6 +69,18 @@ mod tests {
         assert_eq!(request.speed.get(), 1.1);
         assert_eq!((request.ask.model, request.ask.voice.as_deref()), (None, Some("june")));
         assert_eq!((request.ask.language.as_deref(), request.ask.sampling.seed), (Some("en"), Some(7)));
+    }
+
+    #[test]
+    fn a_clip_in_the_body_speaks_in_place_of_the_voice_in_the_path() {
+        let request =
+            read(r#"{"text":"Hi.","reference":{"audio":"UklGRg==","transcript":"Words."}}"#).expect("valid");
+        let clip = request.reference.expect("a clip");
+        assert_eq!((clip.audio.as_str(), clip.transcript.as_deref()), ("UklGRg==", Some("Words.")));
+        assert_eq!(request.ask.voice, None);
+        let refused =
+            read(r#"{"text":"Hi.","reference":{"url":"https://example.com/a.wav"}}"#).expect_err("a URL");
+        assert_eq!(refused.code(), "unknown_field");
     }
 
     #[test]

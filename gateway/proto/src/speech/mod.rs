@@ -245,7 +245,8 @@ pub(crate) fn spoken(fields: &mut Fields, name: &str, characters_max: usize) -> 
     Ok(text)
 }
 
-fn reference(fields: &mut Fields) -> Result<Option<SpeechReference>, WireError> {
+/// A clip that speaks in this request alone: `reference`, the same on every endpoint.
+pub(crate) fn reference(fields: &mut Fields) -> Result<Option<SpeechReference>, WireError> {
     const KNOWN: &[&str] = &["audio", "mode", "transcript"];
     let Some(mut fields) = fields.object("reference", KNOWN)? else { return Ok(None) };
     let audio = fields.string("audio", usize::MAX)?;

@@ -5,5 +5,6 @@ mod rig;
 
 mod client;
 mod conversation;
+mod held_out;
 mod quotas;
 mod turns;

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 
-const RATE: usize = 24_000;
+pub(crate) const RATE: usize = 24_000;
 
 /// A voice's sentence from the embedded model's folder.
-fn sentence(voice: &str) -> Vec<i16> {
+pub(crate) fn sentence(voice: &str) -> Vec<i16> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/models/tiny/voices/");
     let mut file = hound::WavReader::open(format!("{folder}{voice}.wav")).expect("the voice's clip");
     assert_eq!(file.spec().sample_rate as usize, RATE);
     file.samples::<i16>().map(|sample| sample.expect("a sample")).collect()
 }
 
-fn silence(seconds: f64) -> Vec<i16> {
+pub(crate) fn silence(seconds: f64) -> Vec<i16> {
     vec![0; (seconds * RATE as f64) as usize]
 }
 
@@ -41,22 +41,22 @@ fn noise(audio: &mut [i16]) {
 }
 
 /// Says the audio in pieces of 100 ms, in the session's input format.
-fn append(client: &mut Client, audio: &[i16], bytes_of: impl Fn(&[i16]) -> Vec<u8>) {
+pub(crate) fn append(client: &mut Client, audio: &[i16], bytes_of: impl Fn(&[i16]) -> Vec<u8>) {
     for piece in audio.chunks(RATE / 10) {
         let audio = STANDARD.encode(bytes_of(piece));
         client.send(&json!({ "type": "input_audio_buffer.append", "audio": audio }));
     }
 }
 
-fn pcm(samples: &[i16]) -> Vec<u8> {
+pub(crate) fn pcm(samples: &[i16]) -> Vec<u8> {
     samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
 }
 
 /// Each third sample, coarsely, as a telephone would have it.
-fn mu_law(samples: &[i16]) -> Vec<u8> {
+pub(crate) fn telephone(samples: &[i16], code: fn(i16) -> u8) -> Vec<u8> {
     let third = samples.chunks(3).map(|three| {
         let sum: i32 = three.iter().map(|sample| i32::from(*sample)).sum();
-        codecs::g711::mu_law_from_i16((sum / three.len() as i32) as i16)
+        code((sum / three.len() as i32) as i16)
     });
     third.collect()
 }
@@ -66,7 +66,7 @@ fn times(client: &Client, kind: &str, name: &str) -> Vec<f64> {
     events.map(|event| event[name].as_f64().expect("milliseconds")).collect()
 }
 
-fn check(client: &Client, spoken: [(f64, f64); 2]) {
+pub(crate) fn check(client: &Client, spoken: [(f64, f64); 2]) {
     let starts = times(client, "input_audio_buffer.speech_started", "audio_start_ms");
     let stops = times(client, "input_audio_buffer.speech_stopped", "audio_end_ms");
     assert_eq!((starts.len(), stops.len()), (2, 2), "{starts:?} {stops:?}");
@@ -104,7 +104,7 @@ fn turns_are_found_in_noise_and_over_a_telephone_and_none_in_noise_alone() {
     let mut phone = Client::new();
     phone.send(&json!({ "type": "session.update", "session": { "type": "realtime",
         "audio": { "input": { "format": { "type": "audio/pcmu" } } } } }));
-    append(&mut phone, &audio, mu_law);
+    append(&mut phone, &audio, |piece| telephone(piece, codecs::g711::mu_law_from_i16));
     check(&phone, spoken);
     noise(&mut audio);
     let mut client = Client::new();
