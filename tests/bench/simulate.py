@@ -73,6 +73,7 @@ def past_capacity(sim, capacity):
         "prefill-first, limit 2000 ms": "policy=prefill-first",
         "automatic, limit 200 ms": "first_audio_limit_ms=200",
         "automatic, limit 150 ms": "first_audio_limit_ms=150",
+        "two steps between prefills, limit 130 ms": "first_audio_limit_ms=130,steps_between_prefills=2",
         "prefill-first, limit 150 ms": "policy=prefill-first,first_audio_limit_ms=150",
     }
     rows = []

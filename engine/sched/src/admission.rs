@@ -76,40 +76,49 @@ impl Sched {
         let mut lane = self.lane_free_at(Lane::Lm).since(now).max(Span::ZERO);
         let newcomers: Vec<u32> = self.newcomers_beside(newcomer).collect();
         let ahead = newcomers.len() as u32;
-        let (packs, prefill) = self.packed(&newcomers, prompt_tokens);
-        lane += packs;
+        let (packs, before, prefill) = self.packed(&newcomers, prompt_tokens);
+        lane += before;
         for encode in self.encodes.values().filter(|encode| encode.launch.is_none()) {
             lane += self.encode_cost(encode);
         }
         let deadline_aware =
             self.config.prefill_policy != PrefillPolicy::PrefillFirst && !self.prefill_first();
         // A pack is cut to what slack allows, and one prompt always goes: one prompt's time decides.
-        let short = deadline_aware && self.index.least_slack(&view) < self.prefill_cost(1, prompt_tokens);
+        let short = deadline_aware && self.slack_for_prefills(&view) < self.prefill_cost(1, prompt_tokens);
         let deferral = if short { self.config.deferral_cap } else { Span::ZERO };
         let contexts = self.pace.contexts + ahead + 1;
         let round = self.round_time(contexts, self.pace.positions.max(prompt_tokens));
         let steps = i64::from(first - 1 + self.profile.look_ahead);
         let urgent_wait = self.lane_free_at(Lane::Urgent).since(now).max(Span::ZERO);
         let codec = view.codec_cost(Lane::Urgent, 1, first);
-        let generate = lane + deferral + prefill + round.times(steps);
+        // Between two packs running contexts get their steps.
+        let between = self.config.steps_between_prefills.unwrap_or(0);
+        let owed =
+            between.saturating_sub(self.steps_since_prefill).saturating_add(packs.saturating_mul(between));
+        let turns = deadline_aware && self.pace.contexts > 0;
+        let turns = if turns { round.times(i64::from(owed)) } else { Span::ZERO };
+        let generate = lane + deferral.max(turns) + prefill + round.times(steps);
         self.room_wait(ahead, prompt_tokens) + generate.max(urgent_wait) + codec
     }
 
-    /// Time of the packs that go before this prompt's own, and of its own: newcomers are packed, not run one by one.
-    fn packed(&self, newcomers: &[u32], prompt_tokens: u32) -> (Span, Span) {
+    /// How many packs go before this prompt's own, their time, and the time of its own: newcomers are packed, not run
+    /// one by one.
+    fn packed(&self, newcomers: &[u32], prompt_tokens: u32) -> (u32, Span, Span) {
+        let mut packs = 0;
         let mut before = Span::ZERO;
         let (mut rows, mut tokens) = (0, 0_u32);
         for &next in newcomers.iter().chain([&prompt_tokens]) {
             let full = rows >= self.config.prefill_rows_max
                 || tokens.saturating_add(next) > self.config.prefill_tokens_max;
             if full && rows > 0 {
+                packs += 1;
                 before += self.prefill_cost(rows, tokens);
                 (rows, tokens) = (0, 0);
             }
             rows += 1;
             tokens = tokens.saturating_add(next);
         }
-        (before, self.prefill_cost(rows, tokens))
+        (packs, before, self.prefill_cost(rows, tokens))
     }
 
     /// Prompt positions of the contexts let in, beside this one, whose first prefill still waits.

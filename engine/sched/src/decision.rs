@@ -132,6 +132,8 @@ pub mod reason {
     pub const DECODE_LEAST_SLACK: &str = "decode_least_slack";
     /// Encode or prefill: no running context is short of slack.
     pub const PREFILL_SLACK: &str = "prefill_slack_allows";
+    /// Encode or prefill: chunks of running contexts may have to be cut short, and none comes late.
+    pub const PREFILL_CUT: &str = "prefill_cut_chunks_allow";
     /// Encode or prefill: nothing could be decoded meanwhile.
     pub const PREFILL_IDLE: &str = "prefill_lm_idle";
     /// Encode or prefill: deferred for as long as allowed.

@@ -189,11 +189,17 @@ impl Index {
 
     /// Least lm slack of those that want a step.
     pub(crate) fn least_slack(&self, view: &View<'_>) -> Span {
-        let least = self.slack.iter().filter_map(|(key, group)| {
-            let (deadline, _) = group.first()?;
-            Some(view.slack_at(key, *deadline))
-        });
-        least.min().unwrap_or(Span::MAX)
+        self.least(|key, deadline| view.slack_at(key, deadline))
+    }
+
+    /// The same with every chunk cut as short as it can be.
+    pub(crate) fn least_cut_slack(&self, view: &View<'_>) -> Span {
+        self.least(|key, deadline| view.cut_slack_at(key, deadline))
+    }
+
+    fn least(&self, slack: impl Fn(SlackKey, Tick) -> Span) -> Span {
+        let firsts = self.slack.iter().filter_map(|(key, group)| Some(slack(key, group.first()?.0)));
+        firsts.min().unwrap_or(Span::MAX)
     }
 
     /// The `most` of those that want a step that have the least slack, least first.

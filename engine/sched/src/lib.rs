@@ -98,6 +98,8 @@ pub struct Sched {
     policy: Policy,
     /// Since when a due prefill has been held back in a row.
     deferring_since: Option<Tick>,
+    /// Decode steps launched since the last prefill.
+    steps_since_prefill: u32,
     outputs: VecDeque<SchedOutput>,
     records: Records,
     counters: Counters,
@@ -124,6 +126,7 @@ impl Sched {
             ladder: Ladder::default(),
             policy: Policy::default(),
             deferring_since: None,
+            steps_since_prefill: 0,
             outputs: VecDeque::new(),
             records: Records::default(),
             counters: Counters::default(),

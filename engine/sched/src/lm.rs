@@ -61,6 +61,7 @@ impl Sched {
                 flown.push(flight);
             }
         }
+        self.steps_since_prefill = self.steps_since_prefill.saturating_add(1);
         let launch = self.take_off(Flight {
             lane: Lane::Lm,
             stage: Stage::Decode,

@@ -85,8 +85,15 @@ impl Sched {
         if self.prefill_first() {
             return Some(reason::PREFILL_FIRST);
         }
-        if self.least_lm_slack() >= cost {
+        let view = self.view(self.now);
+        if self.index.least_slack(&view) >= cost {
             return Some(reason::PREFILL_SLACK);
+        }
+        // A chunk that would come late whole is cut, and then comes in time. Steps in between keep cut chunks
+        // from following each other.
+        let turn = self.config.steps_between_prefills.is_some_and(|steps| self.steps_since_prefill >= steps);
+        if turn && self.index.least_cut_slack(&view) >= cost {
+            return Some(reason::PREFILL_CUT);
         }
         let since = self.deferring_since.unwrap_or(self.now);
         (self.now.since(since) >= self.config.deferral_cap).then_some(reason::PREFILL_CAP)
@@ -101,8 +108,12 @@ impl Sched {
         }
     }
 
-    fn least_lm_slack(&self) -> Span {
-        self.index.least_slack(&self.view(self.now))
+    /// The slack that prefills are measured by: of whole chunks, or of cut ones where these may be asked for.
+    pub(crate) fn slack_for_prefills(&self, view: &View<'_>) -> Span {
+        match self.config.steps_between_prefills {
+            Some(_) => self.index.least_cut_slack(view),
+            None => self.index.least_slack(view),
+        }
     }
 
     /// Due segments in deadline order that fit the free slots and pages, up to one pack.
@@ -195,10 +206,10 @@ impl Sched {
 
     /// Cuts the pack to what the running contexts' slack allows; one prompt always goes.
     fn trim(&self, pack: &mut Vec<DuePrefill>, reason: &'static str) {
-        if reason != reason::PREFILL_SLACK && reason != reason::PREFILL_CAP {
+        if ![reason::PREFILL_SLACK, reason::PREFILL_CUT, reason::PREFILL_CAP].contains(&reason) {
             return;
         }
-        let slack = self.least_lm_slack();
+        let slack = self.slack_for_prefills(&self.view(self.now));
         while pack.len() > 1 {
             let tokens = pack.iter().map(|prefill| prefill.tokens).sum();
             if self.prefill_cost(pack.len() as u32, tokens) <= slack {
@@ -228,6 +239,7 @@ impl Sched {
         if rows.is_empty() {
             return None;
         }
+        self.steps_since_prefill = 0;
         let bucket = rows.len() as u32;
         let launch = self.take_off(Flight {
             lane: Lane::Lm,

@@ -30,8 +30,9 @@ pub(crate) struct View<'a> {
 /// What lm slack follows from beside a deadline, the pace and costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SlackKey {
-    /// Steps until the chunk has its frames.
+    /// Steps until the chunk has its frames, and until it has those of the shortest it could be cut to.
     missing: u32,
+    least: u32,
     lane: Lane,
     length: u32,
 }
@@ -153,11 +154,15 @@ impl View<'_> {
             let length = self.ladder_length(context.rung, nth);
             let end = start.saturating_add(length);
             if end > segment.launched || length == 0 {
-                let missing = end.min(cap).saturating_sub(segment.launched);
-                let missing = missing.saturating_add(self.profile.look_ahead);
+                let steps_to = |frame: u32| {
+                    let steps = frame.min(cap).saturating_sub(segment.launched);
+                    steps.saturating_add(self.profile.look_ahead)
+                };
+                let shortest = self.profile.shortest_length().min(length);
+                let (missing, least) = (steps_to(end), steps_to(start.saturating_add(shortest)));
                 let deadline = self.deadline_at(context, base + u64::from(start));
                 let lane = if base + u64::from(start) == 0 { Lane::Urgent } else { Lane::Background };
-                return Some((SlackKey { missing, lane, length }, deadline));
+                return Some((SlackKey { missing, least, lane, length }, deadline));
             }
             // Past the ladder all chunks are alike: jump to the one that misses frames.
             let steady = nth as usize + context.rung >= self.profile.codec_lengths.len();
@@ -169,12 +174,18 @@ impl View<'_> {
 
     /// Deadline minus now minus the time to generate the chunk's missing frames minus its codec time.
     pub(crate) fn slack_at(&self, key: SlackKey, deadline: Tick) -> Span {
+        self.slack_for(deadline, key.missing, || self.codec_cost(key.lane, 1, key.length))
+    }
+
+    /// As [`View::slack_at`] for the chunk cut to the shortest: without that much it comes late.
+    pub(crate) fn cut_slack_at(&self, key: SlackKey, deadline: Tick) -> Span {
+        let shortest = self.profile.shortest_length().min(key.length);
+        self.slack_for(deadline, key.least, || self.codec_cost(Lane::Urgent, 1, shortest))
+    }
+
+    fn slack_for(&self, deadline: Tick, steps: u32, codec: impl Fn() -> Span) -> Span {
         let slack = deadline.since(self.now);
-        if slack == Span::MAX {
-            return slack;
-        }
-        let codec = self.codec_cost(key.lane, 1, key.length);
-        slack - self.pace.round.times(i64::from(key.missing)) - codec
+        if slack == Span::MAX { slack } else { slack - self.pace.round.times(i64::from(steps)) - codec() }
     }
 
     /// The context's next chunk if all its frames exist, whether or not it may be dispatched now; else what

@@ -198,6 +198,7 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
             lm_depth: Some(config.lm_depth),
             prefill_rows_max: Some(config.prefill_rows_max),
             prefill_tokens_max: Some(config.prefill_tokens_max),
+            steps_between_prefills: config.steps_between_prefills,
         },
     }
 }

@@ -93,6 +93,31 @@ fn a_prefill_is_deferred_for_contexts_short_of_slack_and_at_most_for_the_cap() {
 }
 
 #[test]
+fn a_prefill_goes_after_two_steps_where_chunks_cut_short_are_still_in_time() {
+    // Whole chunks of ten would take most of what is in hand: their slack alone defers everybody.
+    let brisk = CostTable::linear(30_000, 0, 0, 16, 1024);
+    let profile = profile().with_cost(Stage::Decode, Partition::Lm, brisk);
+    let config = SchedConfig { steps_between_prefills: Some(2), ..config() };
+    let mut world = World::new(config, profile).watched();
+    for number in 1..=12 {
+        world.speak(number, 60);
+        world.run_for(ms(70));
+    }
+    assert!(world.run_dry(20_000), "everybody is spoken to the end");
+    let (alternating, steps) = (prefills(&world), world.launched(Stage::Decode));
+    let cut: Vec<_> = alternating.iter().filter(|(.., why)| *why == reason::PREFILL_CUT).collect();
+    assert!(!cut.is_empty(), "{alternating:?}");
+    for (at, ..) in &cut {
+        let before =
+            alternating.iter().rev().find(|(other, ..)| other < at).map_or(Tick::ZERO, |(at, ..)| *at);
+        let between = steps.iter().filter(|(step, _)| *step > before && step < at).count();
+        assert!(between >= 2, "{between} steps before the prefill at {at:?}");
+    }
+    let counters = world.sched.snapshot().counters;
+    assert_eq!((counters.deferrals_to_cap, counters.chunks_late), (0, 0));
+}
+
+#[test]
 fn prefill_first_never_defers() {
     let config = SchedConfig { prefill_policy: PrefillPolicy::PrefillFirst, ..config() };
     let mut world = too_slow(config);

@@ -132,6 +132,7 @@ pub struct Limits {
     pub lm_depth: Option<u32>,
     pub prefill_rows_max: Option<u32>,
     pub prefill_tokens_max: Option<u32>,
+    pub steps_between_prefills: Option<u32>,
 }
 
 /// A profile that cannot be used.
@@ -309,6 +310,7 @@ impl ProfileFile {
             lm_depth: limits.lm_depth.unwrap_or(default.lm_depth),
             prefill_rows_max: limits.prefill_rows_max.unwrap_or(default.prefill_rows_max),
             prefill_tokens_max: limits.prefill_tokens_max.unwrap_or(default.prefill_tokens_max),
+            steps_between_prefills: limits.steps_between_prefills.or(default.steps_between_prefills),
             ..default
         }
     }

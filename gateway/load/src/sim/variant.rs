@@ -41,13 +41,14 @@ enum Key {
     LmLoadMax,
     Policy,
     TtfaTarget,
+    StepsBetweenPrefills,
     UrgentBatch,
     UrgentMargin,
     Slots,
     ShortestChunk,
 }
 
-const KEYS: [(&str, Key); 13] = [
+const KEYS: [(&str, Key); 14] = [
     ("background_batch", Key::BackgroundBatch),
     ("deferral_cap_ms", Key::DeferralCap),
     ("first_audio_limit_ms", Key::FirstAudioLimit),
@@ -57,6 +58,7 @@ const KEYS: [(&str, Key); 13] = [
     ("lm_load_max_permille", Key::LmLoadMax),
     ("policy", Key::Policy),
     ("ttfa_target_ms", Key::TtfaTarget),
+    ("steps_between_prefills", Key::StepsBetweenPrefills),
     ("urgent_batch_max", Key::UrgentBatch),
     ("urgent_margin_ms", Key::UrgentMargin),
     ("slots", Key::Slots),
@@ -115,6 +117,9 @@ impl Variant {
             _ => Err(wrong("on or off")),
         };
         match key {
+            "steps_between_prefills" if value == "off" => {
+                self.changes.push(Change { key: Key::StepsBetweenPrefills, value: -1.0 });
+            }
             "reports" => self.reports = switch()?,
             "urgent" => self.urgent_lane = switch()?,
             "partition" => self.partition = switch()?,
@@ -156,6 +161,7 @@ impl Variant {
                 Key::UrgentBatch => config.urgent_batch_max = count,
                 Key::UrgentMargin => config.urgent_margin = span,
                 Key::Slots => config.slots = count,
+                Key::StepsBetweenPrefills => config.steps_between_prefills = (value >= 0.0).then_some(count),
                 Key::Policy => {
                     config.prefill_policy = match count {
                         0 => PrefillPolicy::Automatic,

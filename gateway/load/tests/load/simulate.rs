@@ -69,6 +69,8 @@ fn a_variant_that_cannot_be_read_names_its_setting() {
     let variant = Variant::parse("a:urgent_margin_ms=50,background_batch=3").expect("valid");
     let config = variant.config(&small());
     assert_eq!((config.urgent_margin, config.background_batch), (Span::from_millis(50), 3));
+    let steps = |text| Variant::parse(text).expect("valid").config(&small()).steps_between_prefills;
+    assert_eq!((steps("a:steps_between_prefills=2"), steps("a:steps_between_prefills=off")), (Some(2), None));
 }
 
 #[test]
@@ -101,6 +103,20 @@ fn with_an_early_limit_goodput_stays_and_those_let_in_are_heard_in_time() {
     assert!(past.ttfa_ms.p99.is_some_and(|p99| p99 <= 200.0), "{past:?}");
     let collapsed = simulated(&small(), "a:first_audio_limit_ms=2000", 1.3 * 3.3, &[], 3);
     assert!(collapsed.goodput < past.goodput, "{} against {}", collapsed.goodput, past.goodput);
+}
+
+/// Where short chunks are cheap, prompts that may cut them carry more, and past capacity nobody stalls.
+#[test]
+fn prompts_that_may_cut_chunks_short_carry_more_on_a_gpu_and_stall_nobody() {
+    let profile = ProfileFile::load("h100-published").expect("built in");
+    let alternating = "a:first_audio_limit_ms=130,steps_between_prefills=2";
+    let with = simulated(&profile, alternating, 60.0, &[], 1);
+    let without = simulated(&profile, "a:first_audio_limit_ms=130,steps_between_prefills=off", 60.0, &[], 1);
+    assert!(with.attained() >= without.attained() + 0.02, "{with:?} against {without:?}");
+    let past = simulated(&profile, alternating, 90.0, &[], 1);
+    assert!(past.goodput >= 0.95 * with.goodput, "{} after {}", past.goodput, with.goodput);
+    assert!(past.ttfa_ms.p99.is_some_and(|p99| p99 <= 200.0), "{past:?}");
+    assert!(with.no_stall == 1.0 && past.no_stall >= 0.999, "{past:?}");
 }
 
 #[test]
