@@ -26,6 +26,8 @@ pub enum RatesError {
     TooMany,
 }
 
+/// A search that finds nothing to hold down to here, in requests a second, ends: there is no capacity.
+const RATE_MIN: f64 = 1e-3;
 /// Most rates of one sweep.
 const RATES_MAX: usize = 1_000;
 /// A search ends when its bounds are this near, as a part of the upper.
@@ -164,7 +166,9 @@ impl Chooser {
                     (true, false) => (low, result.rate),
                 };
                 let known = low_known || held;
-                if low < result.rate / 1_000.0 || (known && high - low <= NEAR * high) {
+                if low < RATE_MIN {
+                    Stage::Over
+                } else if low < result.rate / 1_000.0 || (known && high - low <= NEAR * high) {
                     let step = (NEAR * high).max(1e-3);
                     Stage::Confirm { found: low, step, held: None, failed: None, taken: 0 }
                 } else {
@@ -175,7 +179,8 @@ impl Chooser {
                 let below = if held { Some(result.rate) } else { below };
                 let failed = if held { failed } else { Some(result.rate) };
                 let near = below.zip(failed).is_some_and(|(below, failed)| failed - below <= step * 1.01);
-                if near || taken + 1 >= CONFIRMATIONS_MAX {
+                let nothing = failed.is_some_and(|failed| failed < RATE_MIN);
+                if near || nothing || taken + 1 >= CONFIRMATIONS_MAX {
                     Stage::Over
                 } else {
                     Stage::Confirm { found, step, held: below, failed, taken: taken + 1 }
@@ -188,6 +193,6 @@ impl Chooser {
 
 /// Rates are said with four digits.
 fn tidy(rate: f64) -> f64 {
-    let digits = 3 - rate.abs().log10().floor() as i32;
+    let digits = 3 - rate.abs().max(RATE_MIN / 1e3).log10().floor() as i32;
     crate::report::rounded(rate, digits.clamp(0, 6))
 }

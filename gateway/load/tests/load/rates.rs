@@ -70,3 +70,14 @@ proptest! {
         prop_assert!(above - below <= 0.1 * capacity.max(1.0) + 0.2, "{} to {} around {}", below, above, capacity);
     }
 }
+
+#[test]
+fn a_search_among_rates_of_which_none_holds_ends_with_nothing() {
+    let mut chooser = Rates::search("0.01:0.1").expect("valid").chooser(Span::from_millis(1_000));
+    let mut offers = 0;
+    while let Some(offer) = chooser.offer() {
+        offers += 1;
+        assert!(offer.rate > 0.0 && offers < 100, "{offer:?} is the {offers}th");
+        chooser.taken(&Rate { rate: offer.rate, ..Rate::default() });
+    }
+}
