@@ -47,7 +47,8 @@ pub(super) fn all(known: &Known<'_>) -> [(&'static str, Value); 5] {
 
 /// Media types of sound.
 pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
-    ["audio/wav", "audio/pcm", "audio/ogg", "audio/flac", "audio/PCMU", "audio/PCMA"].into_iter()
+    let always = ["audio/wav", "audio/pcm", "audio/ogg", "audio/flac", "audio/PCMU", "audio/PCMA"];
+    always.into_iter().chain(codecs::mp3::AVAILABLE.then_some("audio/mpeg"))
 }
 
 /// `POST /v1/audio/speech`: docs/speech.md.
