@@ -71,9 +71,14 @@ impl Realtime {
             let message = format!("an event without audio must be at most {EVENT_BYTES_MAX} bytes");
             Err(Mistake::new("event_too_large", message))
         } else {
-            // What the envelope has read is JSON, whatever its depth.
-            let event = serde_json::from_str(text).unwrap_or_default();
-            self.client_event(&envelope.kind, &Asking { event, event_id }, steps)
+            // The envelope skips over values that no value can be made of: half a surrogate pair, a number
+            // beyond all bounds, too deep a nesting.
+            match serde_json::from_str(text) {
+                Ok(event) => self.client_event(&envelope.kind, &Asking { event, event_id }, steps),
+                Err(error) => {
+                    Err(Mistake::new("invalid_json", format!("this event cannot be read: {error}")))
+                }
+            }
         };
         if let Err(mistake) = outcome {
             Words { ids: &mut self.ids, steps }.refuse(&mistake, event_id);
@@ -238,7 +243,7 @@ impl Realtime {
             Some(own) => settings::read_own(own)?,
             None => self.settings.own.clone(),
         };
-        let text = self.text_to_speak(response)?;
+        let (source, text) = self.text_to_speak(response)?;
         if text.chars().count() > TEXT_CHARACTERS_MAX {
             let message = format!("a response speaks at most {TEXT_CHARACTERS_MAX} characters");
             return Err(Mistake::new("text_too_long", message).at("response.input"));
@@ -252,7 +257,8 @@ impl Realtime {
         let ids = (self.ids.response(), self.ids.item());
         let conversation = in_band.then(|| self.ids.conversation());
         let event_id = asking.event_id.map(str::to_owned);
-        let response = Response::new(ids, text, asked, conversation, event_id);
+        let mut response = Response::new(ids, text, asked, conversation, event_id);
+        response.source = source;
         if !response.asked.audio || !response.text.chars().any(char::is_alphanumeric) {
             return self.without_sound(response, steps);
         }
@@ -328,9 +334,9 @@ impl Realtime {
         })
     }
 
-    /// The text of `input`; else the newest user's text that was not spoken; else the instructions of this
-    /// response alone.
-    fn text_to_speak(&mut self, response: &Value) -> Result<String, Mistake> {
+    /// The text of `input`; else the newest user's text that was not spoken, with the id of its item; else the
+    /// instructions of this response alone.
+    fn text_to_speak(&mut self, response: &Value) -> Result<(Option<String>, String), Mistake> {
         if let Some(input) = response["input"].as_array() {
             let mut texts = Vec::new();
             for item in input {
@@ -347,16 +353,16 @@ impl Realtime {
                 });
             }
             if !texts.is_empty() {
-                return Ok(texts.join(" "));
+                return Ok((None, texts.join(" ")));
             }
         }
-        if let Some(text) = self.conversation.take_text() {
-            return Ok(text);
+        if let Some((id, text)) = self.conversation.take_text() {
+            return Ok((Some(id), text));
         }
         let instructions = response["instructions"].as_str().unwrap_or_default();
         // A known client puts the session's instructions before those of the response.
         let own = instructions.strip_prefix(self.settings.instructions.as_str()).unwrap_or(instructions);
-        Ok(own.trim().to_owned())
+        Ok((None, own.trim().to_owned()))
     }
 }
 

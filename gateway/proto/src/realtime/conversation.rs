@@ -100,8 +100,8 @@ impl Conversation {
         found.is_some()
     }
 
-    /// The newest user's text, if no response has spoken it; it counts as spoken from now on.
-    pub(super) fn take_text(&mut self) -> Option<String> {
+    /// Id and text of the newest user's text, if no response has spoken it; it counts as spoken from now on.
+    pub(super) fn take_text(&mut self) -> Option<(String, String)> {
         let newest = self
             .items
             .iter_mut()
@@ -110,7 +110,14 @@ impl Conversation {
         if std::mem::replace(&mut newest.spoken, true) {
             return None;
         }
-        text_of(&newest.shown)
+        text_of(&newest.shown).map(|text| (newest.id.clone(), text))
+    }
+
+    /// The response that took a text has not spoken it, and another may.
+    pub(super) fn give_back(&mut self, id: &str) {
+        if let Some(item) = self.find(id).and_then(|at| self.items.get_mut(at)) {
+            item.spoken = false;
+        }
     }
 
     fn find(&self, id: &str) -> Option<usize> {

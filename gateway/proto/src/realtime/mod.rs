@@ -190,6 +190,14 @@ impl Realtime {
     fn finish(&mut self, now: Tick, context: u16, outcome: Outcome, steps: &mut Vec<Step>) {
         let Some(response) = self.active.remove(&context) else { return };
         let (item, sent) = (response.item.clone(), response.sent);
+        let failed = response.failed.as_ref().filter(|_| matches!(outcome, Outcome::Failed));
+        if response.began.is_none()
+            && let Some(source) = &response.source
+            && failed.is_some_and(|error| kind_of(error) != "invalid_request_error")
+        {
+            // The text was not at fault, and nothing of it was heard.
+            self.conversation.give_back(source);
+        }
         if response.conversation.is_some() {
             self.await_user(now, &response, &outcome);
         }
@@ -241,6 +249,9 @@ impl Realtime {
             return words.fail(&message.error, message.id.as_deref());
         };
         if let Some(mut refused) = self.opening.remove(&context) {
+            if let Some(source) = &refused.source {
+                self.conversation.give_back(source);
+            }
             if kind_of(&message.error) == "rate_limit_error" {
                 // As the service itself does it. An error would end a known client's loop, and a response
                 // that has failed is one it may ask for again.

@@ -20,6 +20,8 @@ pub(super) struct Response {
     pub(super) item: String,
     /// What it speaks, word for word.
     pub(super) text: String,
+    /// The item whose text it is, where the conversation's newest was taken.
+    pub(super) source: Option<String>,
     pub(super) asked: Asked,
     /// The conversation's id, unless it is out of band.
     pub(super) conversation: Option<String>,
@@ -79,6 +81,7 @@ impl Response {
             id,
             item,
             text,
+            source: None,
             asked,
             conversation,
             event_id,

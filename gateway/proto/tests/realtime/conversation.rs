@@ -242,6 +242,33 @@ fn an_engines_refusal_is_a_failed_response_and_an_unknown_voice_an_error_that_na
 }
 
 #[test]
+fn a_text_that_no_response_could_speak_for_no_fault_of_its_own_is_spoken_by_the_next() {
+    let mut client = Client::new();
+    let nobody = json!({ "audio": { "output": { "voice": "nobody" } } });
+    client.say("One.");
+    assert_eq!(client.ask(&nobody), ["error"]);
+    client.ask(&json!({}));
+    assert_eq!(client.texts.last().map(String::as_str), Some("One."));
+    client.finish(FinishReason::Done, None);
+    // Once the engine has taken a response it may yet refuse it, at once or before the first sound.
+    client.say("Two.");
+    client.refuse = Some(EngineError::Overloaded { retry_after: Span::from_millis(900) });
+    client.ask(&json!({}));
+    assert_eq!(client.last("response.done")["response"]["status"], "failed");
+    client.refuse = None;
+    client.ask(&json!({}));
+    assert_eq!(client.texts.last().map(String::as_str), Some("Two."));
+    client.finish(FinishReason::Done, None);
+    // A text that is itself at fault does not stand in the way of what is asked later.
+    client.say("Three.");
+    client.refuse = Some(EngineError::ControlToken { token: "<|im_end|>".to_owned() });
+    client.ask(&json!({}));
+    assert_eq!(client.last("response.done")["response"]["status"], "failed");
+    client.ask(&json!({ "instructions": "Sorry." }));
+    assert_eq!(client.texts.last().map(String::as_str), Some("Sorry."));
+}
+
+#[test]
 fn own_settings_reach_the_engine_from_the_credential_the_session_and_the_response() {
     let given = json!({ "type": "realtime", "voxlane": { "seed": 5 } });
     let mut client = Client::with(Start { model: None, session: given.as_object().cloned() });
@@ -336,4 +363,28 @@ fn bad_events_are_errors_with_a_name_and_the_session_goes_on() {
     client.session.handle_detach(client.now);
     client.drain();
     assert_eq!((client.session.is_closed(), client.cancelled.len()), (true, 1));
+}
+
+#[test]
+fn an_event_that_cannot_be_read_whole_is_refused_by_its_id_and_none_of_it_is_done() {
+    let mut client = Client::new();
+    client.say("Mine alone.");
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for bad in [r#""\ud83d cut""#, r#""cut \ud83d""#, "1e999", "-1e999", &deep] {
+        for (kind, field) in [
+            ("conversation.item.create", "item"),
+            ("conversation.item.delete", "item_id"),
+            ("response.cancel", "response_id"),
+            ("response.create", "response"),
+            ("session.update", "session"),
+        ] {
+            client.events.clear();
+            let event = format!(r#"{{"type":"{kind}","event_id":"bad","{field}":{{"a":{bad}}}}}"#);
+            client.session.handle_message(client.now, Message::Text(&event));
+            client.drain();
+            assert_eq!(client.errors(), ["invalid_json"], "{event}");
+            assert_eq!((client.events.len(), &client.last("error")["error"]["event_id"]), (1, &json!("bad")));
+        }
+    }
+    assert_eq!((client.contexts.len(), client.closed), (0, None));
 }
