@@ -29,6 +29,10 @@ pub(super) struct Response {
     pub(super) event_id: Option<String>,
     /// Bytes of the text that its transcript has told.
     told: usize,
+    /// Bytes of the text whose time is known.
+    timed: usize,
+    /// Where the word sounds that is not told yet, in 48 kHz samples.
+    word_start: Option<u64>,
     /// 16-bit samples that wait for the next event.
     gathered: Vec<u8>,
     /// 48 kHz samples put into events or gathered.
@@ -86,6 +90,8 @@ impl Response {
             conversation,
             event_id,
             told: 0,
+            timed: 0,
+            word_start: None,
             gathered: Vec::new(),
             sent: 0,
             began: None,
@@ -123,15 +129,18 @@ impl Response {
         }
     }
 
-    /// The next characters of the text, and when they sound: their words leave, each with its time.
+    /// The next characters of the text, and when they sound: words leave when they are whole, each with its
+    /// time. Characters may come one at a time.
     pub(super) fn tell(&mut self, characters: &[TimedCharacter], words: &mut Words<'_>) {
-        for word in characters.chunk_by(|before, _| !before.character.is_whitespace()) {
-            let rest = &self.text[self.told..];
-            let at = rest.char_indices().nth(word.len()).map_or(rest.len(), |(at, _)| at);
-            if at > 0 {
+        for timed in characters {
+            let mut rest = self.text[self.timed..].chars();
+            let Some(character) = rest.next() else { return };
+            self.word_start.get_or_insert(timed.start);
+            self.timed += character.len_utf8();
+            let whole = character.is_whitespace() || rest.next().is_none();
+            if whole && let Some(start) = self.word_start.take() {
                 // Where LiveKit's client finds it, a time makes timed words of a transcript.
-                let start = word.first().map_or(0, |first| first.start) as f64 / f64::from(CLOCK_HZ);
-                self.transcript(self.told + at, Some(start), words);
+                self.transcript(self.timed, Some(start as f64 / f64::from(CLOCK_HZ)), words);
             }
         }
     }
