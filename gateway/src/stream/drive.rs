@@ -11,6 +11,7 @@ use proto::session::{
     TimeoutReason,
 };
 use proto::wire::{CloseCode, Received};
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::oneshot;
 
 use super::accounts::Accounts;
@@ -283,7 +284,9 @@ impl Drive {
                 crate::metrics::queue_depth("pacer_samples", self.session.waiting_samples() as usize);
                 self.session.handle_pong(now, &payload);
             }
-            Event::Text(text) => self.session.handle_message(now, Message::Text(&text)),
+            Event::Text(text) => unhurried(text.len(), || {
+                self.session.handle_message(now, Message::Text(&text));
+            }),
             Event::TooBig => self.session.handle_close(now, CloseCode::TooBig, None),
             Event::Violation => self.session.handle_close(now, CloseCode::Policy, None),
         }
@@ -413,4 +416,14 @@ impl Drive {
         self.token.clone_from(&token);
         self.session.handle_attach(now, token, &attach.received);
     }
+}
+
+/// Bytes of a message whose work may take so long that other sessions would hear it: half an hour of a
+/// telephone's audio fits one, and is listened to for seconds.
+const LONG_MESSAGE_BYTES: usize = 65_536;
+
+/// Does the work of a long message without holding up what shares this thread.
+fn unhurried(bytes: usize, work: impl FnOnce()) {
+    let shared = || tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if bytes > LONG_MESSAGE_BYTES && shared() { tokio::task::block_in_place(work) } else { work() }
 }

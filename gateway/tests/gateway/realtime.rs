@@ -100,3 +100,51 @@ async fn a_response_is_spoken_and_counted_and_a_lost_connection_ends_its_session
     // Others keep a lost session for a while; this protocol has no way back to one.
     eventually("the session ends with its connection", async || server.sessions().await == 0).await;
 }
+
+/// Whether or not keys are set: a program is tried out without any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_secret_brings_its_settings_to_a_server_without_keys_too() {
+    let server = start("").await;
+    let body = r#"{"session":{"type":"realtime","instructions":"Kept."}}"#;
+    let made = crate::support::post(server.public, "/v1/realtime/client_secrets", body).await.json();
+    let value = made["value"].as_str().expect("a value").to_owned();
+    for (header, text) in [
+        ("authorization", format!("Bearer {value}")),
+        ("sec-websocket-protocol", format!("realtime, openai-insecure-api-key.{value}")),
+    ] {
+        let (mut socket, _) = connect(&server, "", &[(header, text)]).await.expect("let in");
+        assert_eq!(event(&mut socket).await["session"]["instructions"], "Kept.", "{header}");
+    }
+    // Nobody needs one, and a wrong one is as good as none.
+    let wrong = [("authorization", "Bearer ek_wrong".to_owned())];
+    let (mut socket, _) = connect(&server, "", &wrong).await.expect("let in");
+    assert_eq!(event(&mut socket).await["session"]["instructions"], "");
+}
+
+/// One thread serves both, and one of them appends minutes of a telephone's audio.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_long_append_of_one_session_holds_up_no_other() {
+    let server = start("").await;
+    let (mut long, _) = connect(&server, "", &[]).await.expect("let in");
+    let (mut other, _) = connect(&server, "", &[]).await.expect("let in");
+    event(&mut other).await;
+    let format = json!({ "type": "audio/pcmu" });
+    let session = json!({ "type": "realtime", "audio": { "input": { "format": format } } });
+    say(&mut long, json!({ "type": "session.update", "session": session })).await;
+    let begun = std::time::Instant::now();
+    let listened = tokio::spawn(async move {
+        say(&mut long, json!({ "type": "input_audio_buffer.append", "audio": "A".repeat(2 << 20) })).await;
+        say(&mut long, json!({ "type": "input_audio_buffer.commit" })).await;
+        while event(&mut long).await["type"] != "input_audio_buffer.committed" {}
+        begun.elapsed()
+    });
+    let mut longest = std::time::Duration::ZERO;
+    while !listened.is_finished() {
+        let asked = std::time::Instant::now();
+        say(&mut other, json!({ "type": "input_audio_buffer.clear" })).await;
+        assert_eq!(event(&mut other).await["type"], "input_audio_buffer.cleared");
+        longest = longest.max(asked.elapsed());
+    }
+    let listened = listened.await.expect("no panic");
+    assert!(longest < listened / 2, "waited {longest:?} of {listened:?}");
+}
