@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -19,6 +18,7 @@ use super::keys::KeySet;
 use super::principal::{Kind, Principal};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::http::gather_body;
 
 pub(crate) const PREFIX: &str = "ek_";
 const ISSUER: &str = "voxlane-client-secret";
@@ -93,13 +93,16 @@ impl Minter {
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    body: Bytes,
+    request: Request,
 ) -> Result<Response, ApiError> {
+    // Who asks comes first: nothing is read of a stranger's body.
     let caller = caller.0?;
     if matches!(caller.kind, Kind::ClientSecret { .. }) {
         let message = "a client secret cannot make another; use the server's own token";
         return Err(ApiError::new(axum::http::StatusCode::FORBIDDEN, "insufficient_scope", message));
     }
+    let (parts, body) = request.into_parts();
+    let body = gather_body(&parts.headers, body, app.config.server.body_bytes_max).await?;
     let Asked { seconds, session } = read(&body)?;
     let now = crate::clock::unix_seconds();
     let expires = caller.expires.map_or(now + seconds, |end| end.min(now + seconds));

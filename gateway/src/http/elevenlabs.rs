@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use proto::body::{Body, Plain};
@@ -12,6 +12,7 @@ use proto::elevenlabs::{self, OutputFormat, TimedDocument, TimedLines, read_requ
 use serde::Deserialize;
 
 use super::RequestId;
+use super::segment::Segment;
 use super::whole::Arrived;
 use crate::app::App;
 use crate::auth::Caller;
@@ -28,7 +29,7 @@ pub(super) async fn speak(
     State(app): State<Arc<App>>,
     Extension(id): Extension<RequestId>,
     Extension(caller): Extension<Caller>,
-    Path(voice): Path<String>,
+    Segment(voice): Segment,
     asked: Result<Query<Asked>, QueryRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -40,7 +41,7 @@ pub(super) async fn document(
     State(app): State<Arc<App>>,
     Extension(id): Extension<RequestId>,
     Extension(caller): Extension<Caller>,
-    Path(voice): Path<String>,
+    Segment(voice): Segment,
     asked: Result<Query<Asked>, QueryRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -52,7 +53,7 @@ pub(super) async fn lines(
     State(app): State<Arc<App>>,
     Extension(id): Extension<RequestId>,
     Extension(caller): Extension<Caller>,
-    Path(voice): Path<String>,
+    Segment(voice): Segment,
     asked: Result<Query<Asked>, QueryRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {

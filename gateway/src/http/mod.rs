@@ -5,6 +5,7 @@ mod cartesia;
 mod catalogue;
 mod elevenlabs;
 mod openapi;
+mod segment;
 mod speech;
 mod whole;
 mod words;
@@ -25,6 +26,8 @@ use futures_util::FutureExt;
 use crate::app::App;
 use crate::error::{ApiError, Refused};
 use crate::listen::{Connected, Secure};
+pub(crate) use segment::Segment;
+pub(crate) use whole::gather_body;
 
 /// The id a request goes by in its answer and in the log.
 #[derive(Clone, Debug)]

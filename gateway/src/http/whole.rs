@@ -324,12 +324,8 @@ fn silent() -> ApiError {
     ApiError::bad_request("empty_text", message).param("input")
 }
 
-/// Takes the body in within its bounds of size and time.
+/// Takes a body of JSON in within its bounds of size and time.
 async fn read_body(headers: &HeaderMap, body: HttpBody, bytes_max: usize) -> Result<Bytes, ApiError> {
-    let too_large = || {
-        let message = format!("the body must be at most {bytes_max} bytes");
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
-    };
     let unsupported = |message: &str| {
         Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
     };
@@ -343,6 +339,22 @@ async fn read_body(headers: &HeaderMap, body: HttpBody, bytes_max: usize) -> Res
     if !json {
         return unsupported("send the body as JSON, with the header Content-Type: application/json");
     }
+    gather_body(headers, body, bytes_max).await
+}
+
+/// Takes a body in within its bounds of size and time.
+///
+/// # Errors
+/// A body that is too large, too slow or broken off.
+pub(crate) async fn gather_body(
+    headers: &HeaderMap,
+    body: HttpBody,
+    bytes_max: usize,
+) -> Result<Bytes, ApiError> {
+    let too_large = || {
+        let message = format!("the body must be at most {bytes_max} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+    };
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     if length.and_then(|value| value.parse::<u64>().ok()).is_some_and(|length| length > bytes_max as u64) {
         return Err(too_large());

@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use contract::{Layout, Span};
 use proto::catalog::{Ask, Target};
@@ -19,7 +19,7 @@ use super::{Endpoint, Refusal, enter, refused_upgrade};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::http::RequestId;
+use crate::http::{RequestId, Segment};
 
 type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
@@ -33,7 +33,7 @@ pub(crate) async fn elevenlabs_many(
     State(app): State<Arc<App>>,
     Extension(id): Extension<RequestId>,
     Extension(caller): Extension<Caller>,
-    Path(voice): Path<String>,
+    Segment(voice): Segment,
     query: Pairs,
     upgrade: Upgrade,
 ) -> Result<Response, Response> {
@@ -45,7 +45,7 @@ pub(crate) async fn elevenlabs_one(
     State(app): State<Arc<App>>,
     Extension(id): Extension<RequestId>,
     Extension(caller): Extension<Caller>,
-    Path(voice): Path<String>,
+    Segment(voice): Segment,
     query: Pairs,
     upgrade: Upgrade,
 ) -> Result<Response, Response> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use proto::catalog::{self, Listing, VoiceEntry};
@@ -17,6 +17,7 @@ use super::store::{NewVoice, Store, StoreError};
 use crate::app::App;
 use crate::auth::{Caller, Principal, Scope};
 use crate::error::ApiError;
+use crate::http::Segment;
 
 /// The voices of every loaded model, then those kept for the caller.
 pub(crate) async fn list(
@@ -76,7 +77,7 @@ pub(crate) async fn create(
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Response, ApiError> {
     let viewer = Viewer::of(&caller.0?);
     let (store, named) = (store(&app)?, id.clone());

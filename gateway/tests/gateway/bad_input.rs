@@ -12,10 +12,11 @@
 //! | 13: the admin side from outside | here |
 //! | 24 to 28: clips | `voices.rs`, `codecs/tests/{wav,opus,ogg,upload}.rs`; here: the kinds they lack, at both doors |
 
+use gateway::config::Layers;
 use serde_json::json;
 
 use crate::keyring::{API_KEY, Keyring, claims, claims_with, hs256};
-use crate::support::{Running, get, post, request, start};
+use crate::support::{Running, get, post, request, start, start_with};
 
 const CLARA: &[u8] = include_bytes!("../../../config/models/tiny/voices/clara.wav");
 
@@ -206,4 +207,52 @@ async fn every_clip_that_is_none_is_refused_and_counted_and_odd_ones_speak_a_bou
     let body = json!({ "input": "Hi.", "voice": "instant", "response_format": "pcm" }).to_string();
     assert_eq!(post(server.public, "/v1/audio/speech", &body).await.status, 200);
     assert_eq!(server.metric("voxlane_panics_total", "").await, 0.0);
+}
+
+/// Every endpoint with a name in its path, and where its protocol's errors have their code.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_that_is_no_text_is_refused_in_the_words_of_its_protocol() {
+    let server = start("").await;
+    for (method, path, code) in [
+        ("POST", "/v1/text-to-speech/%ff", "/detail/code"),
+        ("POST", "/v1/text-to-speech/%c3%28/stream", "/detail/code"),
+        ("POST", "/v1/text-to-speech/%ff/with-timestamps", "/detail/code"),
+        ("POST", "/v1/text-to-speech/%ff/stream/with-timestamps", "/detail/code"),
+        ("GET", "/v1/text-to-speech/%ff/stream-input", "/detail/code"),
+        ("GET", "/v1/text-to-speech/%ff/multi-stream-input", "/detail/code"),
+        ("DELETE", "/v1/audio/voices/%ff", "/error/code"),
+    ] {
+        let answer = crate::keyring::send(&server, method, path, &[], "").await;
+        assert_eq!((answer.status, answer.header("content-type")), (400, Some("application/json")), "{path}");
+        assert_eq!(answer.json().pointer(code), Some(&json!("field_out_of_range")), "{path}");
+    }
+}
+
+/// A body without an end, that is refused once its bound is passed, or before anything of it is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_endpoint_takes_in_a_body_beyond_its_bound_or_of_a_stranger() {
+    let guarded = Keyring::new().serve("").await;
+    let text = "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nbody_bytes_max = 2000\n\
+                [engine]\nkind = \"scripted\"\n";
+    let config = Layers::default().text("test.toml", text).resolve().and_then(|resolved| resolved.config());
+    let open = start_with(config.expect("valid")).await;
+    for path in [
+        "/v1/audio/speech",
+        "/v1/text-to-speech/clara?output_format=pcm_24000",
+        "/tts/bytes",
+        "/v1/realtime/client_secrets",
+    ] {
+        for (server, status) in [(&open, 413), (&guarded, 401)] {
+            let host = server.public;
+            // One chunk that is all there, and the announcement of another that never comes.
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
+                 content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n\
+                 bb8\r\n{}\r\nffff\r\n",
+                " ".repeat(3_000)
+            );
+            let answer = tokio::time::timeout(crate::support::PATIENCE, request(host, &head)).await;
+            assert_eq!(answer.expect("an answer").status, status, "{path}");
+        }
+    }
 }
