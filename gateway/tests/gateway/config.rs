@@ -131,3 +131,28 @@ fn the_deployment_examples_set_keys_that_exist_to_values_that_are_valid() {
         assert!(config.server.admin.ip().is_loopback() || config.server.admin_remote, "{file}");
     }
 }
+
+#[test]
+fn a_default_that_a_page_names_is_the_keys_own() {
+    let pages = [
+        include_str!("../../../docs/elevenlabs-cartesia.md"),
+        include_str!("../../../docs/operation.md"),
+        include_str!("../../../docs/protocol.md"),
+        include_str!("../../../docs/realtime.md"),
+        include_str!("../../../docs/security.md"),
+        include_str!("../../../docs/speech.md"),
+        include_str!("../../../docs/voices.md"),
+    ];
+    let mut named = 0;
+    for key in KEYS {
+        let mention = format!("`{}` (", key.name);
+        for rest in pages.iter().flat_map(|page| page.split(&mention).skip(1)) {
+            let shown = rest.split(')').next().unwrap_or_default().replace(',', "");
+            if shown.bytes().all(|byte| byte.is_ascii_digit()) {
+                assert_eq!(shown, key.default, "{}", key.name);
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 0, "no page names a default");
+}
