@@ -131,7 +131,7 @@ async fn a_long_append_of_one_session_holds_up_no_other() {
     let format = json!({ "type": "audio/pcmu" });
     let session = json!({ "type": "realtime", "audio": { "input": { "format": format } } });
     say(&mut long, json!({ "type": "session.update", "session": session })).await;
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     let listened = tokio::spawn(async move {
         say(&mut long, json!({ "type": "input_audio_buffer.append", "audio": "A".repeat(2 << 20) })).await;
         say(&mut long, json!({ "type": "input_audio_buffer.commit" })).await;
@@ -140,7 +140,7 @@ async fn a_long_append_of_one_session_holds_up_no_other() {
     });
     let mut longest = std::time::Duration::ZERO;
     while !listened.is_finished() {
-        let asked = std::time::Instant::now();
+        let asked = tokio::time::Instant::now();
         say(&mut other, json!({ "type": "input_audio_buffer.clear" })).await;
         assert_eq!(event(&mut other).await["type"], "input_audio_buffer.cleared");
         longest = longest.max(asked.elapsed());
