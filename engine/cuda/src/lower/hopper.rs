@@ -11,10 +11,6 @@ pub(super) struct Tile {
     stages: usize,
     /// Whether two blocks fit on an SM.
     pairs: bool,
-    /// Microseconds a step of k and a block's beginning and end take while every SM has its fill: straight lines through
-    /// the times of wide products, one H200.
-    step_us: f64,
-    ends_us: f64,
 }
 
 /// Columns beyond which more than 64 rows take the tile and the parts of the least estimated time: there, how often all
@@ -45,22 +41,32 @@ const fn tile(
     threads: u32,
     stages: usize,
     pairs: bool,
-    (step_us, ends_us): (f64, f64),
 ) -> Tile {
-    Tile { name, rows, cols, threads, stages, pairs, step_us, ends_us }
+    Tile { name, rows, cols, threads, stages, pairs }
 }
 
-const T8X64: Tile = tile("product_hopper_8x64", 8, 64, 128, 8, true, (0.4, 4.0));
-const T16X64: Tile = tile("product_hopper_16x64", 16, 64, 128, 8, true, (0.4, 4.0));
-const T32X64: Tile = tile("product_hopper_32x64", 32, 64, 128, 8, true, (0.4, 4.0));
-const T64X64: Tile = tile("product_hopper_64x64", 64, 64, 128, 6, true, (0.42, 4.4));
-const T128X32: Tile = tile("product_hopper_128x32", 128, 32, 256, 5, true, (0.45, 4.9));
-const T128X64: Tile = tile("product_hopper_128x64", 128, 64, 256, 4, true, (0.7, 5.0));
-const T128X96: Tile = tile("product_hopper_128x96", 128, 96, 256, 3, true, (0.8, 6.5));
-const T128X256: Tile = tile("product_hopper_128x256", 128, 256, 256, 4, false, (0.72, 13.3));
-const T192X64: Tile = tile("product_hopper_192x64", 192, 64, 384, 3, false, (0.55, 5.6));
-const T192X128: Tile = tile("product_hopper_192x128", 192, 128, 384, 5, false, (0.7, 6.6));
-const T256X128: Tile = tile("product_hopper_256x128", 256, 128, 512, 4, false, (0.85, 7.2));
+const T8X64: Tile = tile("product_hopper_8x64", 8, 64, 128, 8, true);
+const T16X64: Tile = tile("product_hopper_16x64", 16, 64, 128, 8, true);
+const T32X64: Tile = tile("product_hopper_32x64", 32, 64, 128, 8, true);
+const T64X64: Tile = tile("product_hopper_64x64", 64, 64, 128, 6, true);
+const T128X32: Tile = tile("product_hopper_128x32", 128, 32, 256, 5, true);
+const T128X64: Tile = tile("product_hopper_128x64", 128, 64, 256, 4, true);
+const T128X96: Tile = tile("product_hopper_128x96", 128, 96, 256, 3, true);
+const T128X256: Tile = tile("product_hopper_128x256", 128, 256, 256, 4, false);
+const T192X64: Tile = tile("product_hopper_192x64", 192, 64, 384, 3, false);
+const T192X128: Tile = tile("product_hopper_192x128", 192, 128, 384, 5, false);
+const T256X128: Tile = tile("product_hopper_256x128", 256, 128, 512, 4, false);
+
+/// What wide products of more than 64 rows choose among, with the microseconds that a step of k and a block's beginning
+/// and end take while every SM has its fill: straight lines through the times of such products on one H200.
+const WIDE_TILES: [(&Tile, StepAndEnds); 5] = [
+    (&T128X64, (0.7, 5.0)),
+    (&T128X96, (0.8, 6.5)),
+    (&T192X128, (0.7, 6.6)),
+    (&T256X128, (0.85, 7.2)),
+    (&T128X256, (0.72, 13.3)),
+];
+type StepAndEnds = (f64, f64);
 
 impl Tile {
     /// Bytes of shared memory a block asks for: its stages, or the tile of sums in their place.
@@ -93,28 +99,36 @@ pub(super) fn choose(rows: usize, cols: usize, depth: usize, sms: usize) -> &'st
 }
 
 fn fastest(rows: usize, cols: usize, depth: usize, sms: usize) -> &'static Tile {
-    let time = |tile: &Tile| {
+    let time = |&(tile, times): &(&Tile, StepAndEnds)| {
         let blocks = cols.div_ceil(tile.cols) * rows.div_ceil(tile.rows);
-        estimate(tile, blocks, depth, sms, wide_splits(tile, blocks, depth, sms))
+        let parts = wide_splits(tile, times, blocks, depth, sms);
+        estimate(tile, times, blocks * parts, depth, sms, parts)
     };
-    let tiles = [&T128X64, &T128X96, &T192X128, &T256X128, &T128X256];
-    tiles.into_iter().min_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(&T256X128)
+    let tile = WIDE_TILES.into_iter().min_by(|a, b| time(a).total_cmp(&time(b)));
+    tile.map_or(&T256X128, |(tile, _)| tile)
 }
 
-/// Microseconds of `blocks` tiles of `depth` products in `parts`.
-fn estimate(tile: &Tile, blocks: usize, depth: usize, sms: usize, parts: usize) -> f64 {
+/// Microseconds of `blocks` that each take one of `parts` of `depth` products.
+fn estimate(
+    tile: &Tile,
+    (step, ends): StepAndEnds,
+    blocks: usize,
+    depth: usize,
+    sms: usize,
+    parts: usize,
+) -> f64 {
     let slots = match (tile.pairs, parts) {
         (true, _) => 2 * sms,
         (false, 1 | 2) => sms,
         (false, _) => sms * NEIGHBOURS / 8,
     };
-    let waves = (blocks * parts).div_ceil(slots.max(1)) as f64;
+    let waves = blocks.div_ceil(slots.max(1)) as f64;
     let taken = depth.div_ceil(STEP).div_ceil(parts) as f64;
-    waves * (taken * tile.step_us + tile.ends_us) + PART_US * (parts - 1) as f64
+    waves * (taken * step + ends) + PART_US * (parts - 1) as f64
 }
 
-fn wide_splits(tile: &Tile, blocks: usize, depth: usize, sms: usize) -> usize {
-    let time = |parts: &usize| estimate(tile, blocks, depth, sms, *parts);
+fn wide_splits(tile: &Tile, times: StepAndEnds, tiles: usize, depth: usize, sms: usize) -> usize {
+    let time = |parts: &usize| estimate(tile, times, tiles * parts, depth, sms, *parts);
     parts_allowed(SPLITS_MAX_ALONE, depth, sms).min_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(1)
 }
 
@@ -129,8 +143,9 @@ fn parts_allowed(most: usize, depth: usize, sms: usize) -> impl Iterator<Item = 
 /// Parts of k for `blocks` tiles of a product into `cols` columns, on `sms` SMs: as many as shorten the way of the last
 /// block.
 pub(super) fn splits(tile: &Tile, blocks: usize, cols: usize, depth: usize, sms: usize) -> usize {
-    if tile.rows > 64 && cols > WIDE {
-        return wide_splits(tile, blocks, depth, sms);
+    let wide = WIDE_TILES.iter().find(|(wide, _)| wide.name == tile.name);
+    if let Some(&(_, times)) = wide.filter(|_| cols > WIDE) {
+        return wide_splits(tile, times, blocks, depth, sms);
     }
     if blocks >= sms && !tile.pairs {
         return 1;
