@@ -72,16 +72,17 @@ pub async fn speak(
             event = receiver.next() => if run.event(event?) { break },
             () = sleep_until(next_piece) => {
                 run.sent.get_or_insert_with(Instant::now);
-                match pieces.next() {
-                    Some(piece) => {
-                        sender.append(context, piece).await?;
-                        next_piece = Some(Instant::now() + utterance.gap);
-                    }
-                    None => {
+                next_piece = loop {
+                    let Some(piece) = pieces.next() else {
                         sender.end(context).await?;
-                        next_piece = None;
+                        break None;
+                    };
+                    sender.append(context, piece).await?;
+                    // A timer goes by whole milliseconds: what has no gap must not wait for one.
+                    if !utterance.gap.is_zero() {
+                        break Some(Instant::now() + utterance.gap);
                     }
-                }
+                };
             }
             _ = report.tick(), if utterance.reports.is_some() => {
                 if let Some(report) = run.listener.report(run.now_us()) {
