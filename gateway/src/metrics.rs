@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use contract::{DeviceReport, EngineStats, Health, LaneStats, Span};
+use contract::{DeviceReport, EngineStats, Health, LaneStats, Span, Spread};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
@@ -163,6 +163,27 @@ pub(crate) fn engine(stats: &EngineStats) {
     for (reason, count) in &stats.wakes {
         counter!("voxlane_engine_wakes_total", "reason" => *reason).absolute(*count);
     }
+    for (shape, spread) in &stats.stages {
+        let labels = [
+            ("stage", shape.stage.name().to_owned()),
+            ("lane", shape.lane.name().to_owned()),
+            ("frames", shape.length.to_string()),
+            ("rows", shape.rows.to_string()),
+        ];
+        times("voxlane_engine_launch_seconds", &labels, spread);
+    }
+    times("voxlane_engine_round_seconds", &[], &stats.rounds);
+}
+
+/// Quantiles since start, as a summary of Prometheus has them.
+fn times(name: &'static str, labels: &[(&'static str, String)], spread: &Spread) {
+    for (quantile, share) in [("0.5", 0.5), ("0.99", 0.99)] {
+        let mut labels = labels.to_vec();
+        labels.push(("quantile", quantile.to_owned()));
+        gauge!(name, &labels).set(spread.quantile(share).as_micros() as f64 / 1e6);
+    }
+    gauge!(format!("{name}_sum"), labels).set(spread.sum_us() as f64 / 1e6);
+    counter!(format!("{name}_count"), labels).absolute(spread.count());
 }
 
 /// Copies each device's own counters, at each scrape.
@@ -248,10 +269,18 @@ fn describe() {
         ("voxlane_device_ready", "1 while the device serves, 0 once it is lost"),
         ("voxlane_engine_contexts_open", "Contexts open in the engine"),
         ("voxlane_engine_contexts_running", "Contexts that hold a slot"),
+        (
+            "voxlane_engine_launch_seconds",
+            "Time launches took on the device, by stage, lane, captured frames and rows up to",
+        ),
         ("voxlane_engine_mailbox_depth", "Commands waiting for the engine"),
         ("voxlane_engine_pages_total", "Pages of the pool"),
         ("voxlane_engine_pages_used", "Pages owned by someone"),
         ("voxlane_engine_ready_chunks", "Chunks ready and not launched"),
+        (
+            "voxlane_engine_round_seconds",
+            "Time the engine's thread took to schedule, when it launched anything",
+        ),
         ("voxlane_opus_queue_depth", "Pieces waiting to be encoded"),
         ("voxlane_sessions_open", "Sessions with a socket"),
     ];

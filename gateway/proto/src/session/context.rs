@@ -82,8 +82,14 @@ impl Context {
         self.touched + limit
     }
 
-    pub(super) fn next_packet(&self, link: &Link) -> Tick {
+    /// When the first packet that waits may leave.
+    fn next_packet(&self, link: &Link) -> Tick {
         self.utterance.pacer.next_release(&self.utterance.clock, link)
+    }
+
+    /// When packets that wait are to be looked at again.
+    pub(super) fn next_packets(&self, link: &Link) -> Tick {
+        self.utterance.pacer.next_wake(&self.utterance.clock, link)
     }
 
     /// Goes on to the next epoch; gives the old one.

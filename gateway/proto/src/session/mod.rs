@@ -286,7 +286,7 @@ impl Session {
             earlier(utterance.dry_at(), TimeoutReason::TailWait);
             earlier(context.idle_at(self.config.limits.context_idle), TimeoutReason::ContextIdle);
             if self.may_send() {
-                earlier(context.next_packet(&self.pings.link), TimeoutReason::Pacing);
+                earlier(context.next_packets(&self.pings.link), TimeoutReason::Pacing);
             }
             if !utterance.ended {
                 earlier(utterance.clock.poll_timeout(self.now), TimeoutReason::Reports);
