@@ -61,7 +61,8 @@ sim: build ## answer the questions of docs/performance.md by simulation, regener
 	python3 tests/bench/render.py
 
 validate: build ## compare simulated with measured capacity on this machine, which must be idle
-	VOXLANE_BINARY=target/release/voxlane python3 tests/bench/validate.py
+	VOXLANE_BINARY=target/release/voxlane python3 tests/bench/validate.py; \
+	  status=$$?; python3 tests/bench/render.py && exit $$status
 
 longtext: build ## speak ten minutes of text; memory over time and the seams between segments
 	VOXLANE_BINARY=$(CURDIR)/target/release/voxlane PYTHONDONTWRITEBYTECODE=1 python3 tests/bench/longtext.py; \

@@ -9,6 +9,7 @@ use proto::wire::{
     Cancel, ClientMessage, ContextRef, Header, Open, PlaybackReport, Ready, SUBPROTOCOL, ServerMessage, Text,
     TextAppend, WireError,
 };
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite;
@@ -49,18 +50,18 @@ pub enum Event {
     },
 }
 
-/// The sending half.
+/// The sending half, over a stream of bytes.
 #[derive(Debug)]
-pub struct Sender {
-    sink: SplitSink<WebSocketStream<TcpStream>, Message>,
+pub struct Sender<S = TcpStream> {
+    sink: SplitSink<WebSocketStream<S>, Message>,
     /// Last `text.append` of each context's epoch.
     sequences: BTreeMap<u16, u32>,
 }
 
 /// The receiving half.
 #[derive(Debug)]
-pub struct Receiver {
-    stream: SplitStream<WebSocketStream<TcpStream>>,
+pub struct Receiver<S = TcpStream> {
+    stream: SplitStream<WebSocketStream<S>>,
     closed: bool,
 }
 
@@ -80,9 +81,22 @@ pub async fn connect_as(
     address: &str,
     token: Option<&str>,
 ) -> Result<(Sender, Receiver, Box<Ready>), ClientError> {
-    let headers: Vec<_> =
-        token.map(|token| ("authorization", format!("Bearer {token}"))).into_iter().collect();
-    dial(address, None, &headers).await
+    dial(address, None, &bearer(token)).await
+}
+
+/// As [`connect_as`], over a stream that is connected to `address` already.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_over<S>(
+    stream: S,
+    address: &str,
+    token: Option<&str>,
+) -> Result<(Sender<S>, Receiver<S>, Box<Ready>), ClientError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    upgrade(stream, address, &bearer(token)).await
 }
 
 /// As [`connect`], with headers on top: `authorization`, `origin`, or a `sec-websocket-protocol` in place of
@@ -124,6 +138,21 @@ async fn dial(
     }
     let socket = socket.connect(target).await?;
     socket.set_nodelay(true)?;
+    upgrade(socket, address, headers).await
+}
+
+fn bearer(token: Option<&str>) -> Vec<(&'static str, String)> {
+    token.map(|token| ("authorization", format!("Bearer {token}"))).into_iter().collect()
+}
+
+async fn upgrade<S>(
+    socket: S,
+    address: &str,
+    headers: &[(&'static str, String)],
+) -> Result<(Sender<S>, Receiver<S>, Box<Ready>), ClientError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let mut request = format!("ws://{address}/v1/stream").into_client_request().map_err(refused)?;
     request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
     for (name, value) in headers {
@@ -145,7 +174,7 @@ async fn dial(
     }
 }
 
-impl Sender {
+impl<S: AsyncRead + AsyncWrite + Unpin> Sender<S> {
     /// # Errors
     /// [`ClientError::Socket`], as all methods here.
     pub async fn send(&mut self, message: &ClientMessage) -> Result<(), ClientError> {
@@ -194,7 +223,7 @@ impl Sender {
     }
 }
 
-impl Receiver {
+impl<S: AsyncRead + AsyncWrite + Unpin> Receiver<S> {
     /// The next event; after [`Event::Closed`] the same again.
     ///
     /// # Errors

@@ -9,7 +9,8 @@ mod listener;
 mod utterance;
 
 pub use connection::{
-    ClientError, Event, Receiver, Sender, connect, connect_as, connect_with_buffer, connect_with_headers,
+    ClientError, Event, Receiver, Sender, connect, connect_as, connect_over, connect_with_buffer,
+    connect_with_headers,
 };
 pub use listener::Listener;
 pub use utterance::{Outcome, Utterance, speak};

@@ -6,7 +6,7 @@ use contract::Span;
 use tokio::sync::watch;
 
 use crate::open_loop::{Settings, offer, probe};
-use crate::rates::{Chooser, Rates};
+use crate::rates::{Chooser, Offer, Rates};
 use crate::report::{Rate, Report, TargetReport};
 use crate::target::Target;
 
@@ -23,6 +23,18 @@ pub const FULL_WINDOW: Span = Span::from_millis(60_000);
 const BUSY: f64 = 0.8;
 const LATE_MS: f64 = 10.0;
 
+/// Who watches a run.
+#[derive(Clone)]
+pub struct Witness<'a> {
+    /// Told in a line what is going on.
+    pub progress: &'a (dyn Fn(String) + Sync),
+    /// Given the report so far after every rate, so that whatever ends the process loses little.
+    pub so_far: &'a (dyn Fn(&Report) + Sync),
+    /// Turning true ends the run with what it has.
+    pub cut: watch::Receiver<bool>,
+}
+
+/// One target under measurement.
 struct Measuring {
     target: Arc<Target>,
     chooser: Chooser,
@@ -30,14 +42,20 @@ struct Measuring {
     gone: bool,
 }
 
-/// Measures `targets`, which take turns rate by rate. `cut` turning true ends the run with what it has.
+/// What a run has to say beside its figures.
+#[derive(Default)]
+struct Said {
+    notes: Vec<String>,
+    errors: Vec<String>,
+}
+
+/// Measures `targets`, which take turns rate by rate.
 pub async fn run(
     targets: Vec<Target>,
     settings: Settings,
     rates: Rates,
     window: Span,
-    progress: &(dyn Fn(String) + Sync),
-    cut: watch::Receiver<bool>,
+    mut witness: Witness<'_>,
 ) -> Run {
     let mut report = Report {
         workload: settings.workload.name.clone(),
@@ -46,62 +64,94 @@ pub async fn run(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()
     };
-    let mut notes = Vec::new();
+    let mut said = Said::default();
     if window < FULL_WINDOW {
         let seconds = window.as_micros() as f64 / 1e6;
-        notes.push(format!("windows of {seconds} s, not 60 s: too short to compare with published figures"));
+        let note = format!("windows of {seconds} s, not 60 s: too short to compare with published figures");
+        said.notes.push(note);
     }
     let settings = Arc::new(settings);
-    let mut errors = Vec::new();
     let mut measuring = Vec::new();
+    let mut over = *witness.cut.borrow();
     for target in targets {
-        let target = Arc::new(target);
-        let gone = match probe(&target, &settings).await {
-            Ok(()) => false,
-            Err(what) => {
-                errors.push(format!("target {} cannot be measured: {what}", target.name));
-                true
+        let probed = tokio::select! {
+            biased;
+            () = turns_true(&mut witness.cut) => {
+                over = true;
+                Err("the run was ended first".to_owned())
             }
+            probed = probe(&target, &settings) => probed,
         };
-        measuring.push(Measuring { target, chooser: rates.chooser(window), rates: Vec::new(), gone });
+        let gone = probed.is_err();
+        if let Err(what) = probed {
+            said.errors.push(format!("target {} cannot be measured: {what}", target.name));
+        }
+        let chooser = rates.chooser(window);
+        measuring.push(Measuring { target: Arc::new(target), chooser, rates: Vec::new(), gone });
     }
-    let mut over = *cut.borrow();
     while !over {
         let mut asked = false;
-        for one in &mut measuring {
+        for at in 0..measuring.len() {
+            let one = &mut measuring[at];
             let Some(next) = one.chooser.offer().filter(|_| !one.gone) else { continue };
             asked = true;
-            let (rate, was_cut) = offer(&one.target, &settings, next, progress, &cut).await;
-            progress(line(&one.target.name, &rate));
-            over = was_cut;
-            if let Some(what) = broken(&rate) {
-                errors.push(format!("target {} at {}/s: {what}", one.target.name, rate.rate));
-                one.gone = rate.failed == rate.offered;
-            }
-            if !rate.frames_wrong.is_empty() {
-                one.gone = true;
-            }
-            limited(&one.target.name, &rate, report.host.cores, &mut notes);
-            one.chooser.taken(&rate);
-            if was_cut {
-                notes.push(format!(
-                    "{} at {}/s was cut short after {} s",
-                    one.target.name, rate.rate, rate.window_s
-                ));
-            }
-            if (next.reported || was_cut) && rate.offered > 0 {
-                one.rates.push(rate);
-            }
+            over = one.turn(next, &settings, &witness, report.host.cores, &mut said).await;
+            complete(&mut report, &measuring, &said);
+            (witness.so_far)(&report);
             if over {
                 break;
             }
         }
         over |= !asked;
     }
-    report.targets =
-        measuring.into_iter().map(|it| TargetReport::new(it.target.name.clone(), it.rates)).collect();
-    report.notes = notes;
-    Run { report, error: (!errors.is_empty()).then(|| errors.join("; ")) }
+    complete(&mut report, &measuring, &said);
+    Run { report, error: (!said.errors.is_empty()).then(|| said.errors.join("; ")) }
+}
+
+async fn turns_true(cut: &mut watch::Receiver<bool>) {
+    if cut.wait_for(|cut| *cut).await.is_err() {
+        // Nobody is left who could end the run.
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Measuring {
+    /// Offers one rate and takes in what it gave; whether the run was cut short in it.
+    async fn turn(
+        &mut self,
+        next: Offer,
+        settings: &Arc<Settings>,
+        witness: &Witness<'_>,
+        cores: u32,
+        said: &mut Said,
+    ) -> bool {
+        let (rate, was_cut) = offer(&self.target, settings, next, witness.progress, &witness.cut).await;
+        let name = &self.target.name;
+        (witness.progress)(line(name, &rate));
+        if let Some(what) = broken(&rate) {
+            said.errors.push(format!("target {name} at {}/s: {what}", rate.rate));
+            self.gone = rate.failed == rate.offered || !rate.frames_wrong.is_empty();
+        }
+        limited(name, &rate, cores, &mut said.notes);
+        self.chooser.taken(&rate);
+        if was_cut {
+            said.notes.push(format!("{name} at {}/s was cut short after {} s", rate.rate, rate.window_s));
+        } else if rate.offered == 0 && next.reported {
+            let what = "nobody came within the window; a longer one is needed";
+            said.notes.push(format!("{name} at {}/s: {what}", rate.rate));
+        }
+        if (next.reported || was_cut) && rate.offered > 0 {
+            self.rates.push(rate);
+        }
+        was_cut
+    }
+}
+
+/// Puts what is known by now into the report.
+fn complete(report: &mut Report, measuring: &[Measuring], said: &Said) {
+    let target = |one: &Measuring| TargetReport::new(one.target.name.clone(), one.rates.clone());
+    report.targets = measuring.iter().map(target).collect();
+    report.notes.clone_from(&said.notes);
 }
 
 /// What makes a rate's figures worthless.

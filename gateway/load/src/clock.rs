@@ -47,6 +47,19 @@ pub fn processor_time() -> Option<Span> {
     Some(Span::from_micros((user + system) * (1_000_000 / USER_HZ)))
 }
 
+/// Processor time that all processes together have used, where the system tells.
+#[must_use]
+pub fn machine_time() -> Option<Span> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+    let ticks: Option<Vec<i64>> = fields.map(|field| field.parse().ok()).collect();
+    let [user, nice, system, _idle, _waiting, interrupts, soft_interrupts, stolen] = ticks?[..] else {
+        return None;
+    };
+    let busy = user + nice + system + interrupts + soft_interrupts + stolen;
+    Some(Span::from_micros(busy * (1_000_000 / USER_HZ)))
+}
+
 /// The machine this runs on.
 #[must_use]
 pub fn host() -> Host {

@@ -205,7 +205,7 @@ impl Ear {
 /// Playing time of 48 kHz samples, rounded up so that a position has sounded when it is reached.
 #[must_use]
 pub fn playing_time(samples: u64) -> Span {
-    Span::from_micros(i64::try_from((samples * 125).div_ceil(6)).unwrap_or(i64::MAX))
+    Span::from_micros(i64::try_from(samples.saturating_mul(125).div_ceil(6)).unwrap_or(i64::MAX))
 }
 
 /// 48 kHz samples of a span; none of a negative one.

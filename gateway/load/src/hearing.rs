@@ -16,7 +16,7 @@ use crate::random::Random;
 pub const AUDIBLE: f32 = 0.003_162_278;
 
 /// Longest time in which nothing is looked at, and sound that stays in hand meanwhile.
-const LOOK_AWAY: Span = Span::from_millis(100);
+const LOOK_AWAY: Span = Span::from_millis(200);
 const KEPT_IN_HAND: Span = Span::from_millis(250);
 
 /// One request under way.
@@ -78,7 +78,7 @@ impl Hearing {
         if audible {
             self.outcome.first_audio.get_or_insert(now);
         }
-        self.outcome.audio += Span::from_micros((samples * 125 / 6) as i64);
+        self.outcome.audio += sound_time(samples);
         let delivery = (now + self.habits.held_back(&mut self.random)).max(self.last_delivery);
         self.last_delivery = delivery;
         self.link.push_back((delivery, samples));
@@ -87,7 +87,7 @@ impl Hearing {
 
     /// The first chunk's sound, as the server or the stream tells it.
     pub fn first_chunk(&mut self, samples: u64, frames: Option<u32>) {
-        self.outcome.first_chunk.get_or_insert(Span::from_micros((samples * 125 / 6) as i64));
+        self.outcome.first_chunk.get_or_insert(sound_time(samples));
         if let Some(frames) = frames.filter(|frames| *frames > 0) {
             self.frame_samples.get_or_insert(samples / u64::from(frames));
         }
@@ -175,4 +175,9 @@ impl Hearing {
         self.outcome.ending = ending;
         self.outcome
     }
+}
+
+/// Whole microseconds of 48 kHz samples; whatever number a server tells has some.
+fn sound_time(samples: u64) -> Span {
+    Span::from_micros(i64::try_from(samples.saturating_mul(125) / 6).unwrap_or(i64::MAX))
 }

@@ -1,10 +1,12 @@
 //! One rate offered to one target: requests leave on their schedule, whatever the server does.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use contract::{Span, Tick};
-use tokio::sync::watch;
+use futures_util::FutureExt;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::adapters::{self, Request};
@@ -27,10 +29,14 @@ pub struct Settings {
     pub token: Option<String>,
     /// Fixes every request's number of frames, each this many milliseconds long.
     pub exact_frame_ms: Option<f64>,
+    /// How long requests are awaited after the last arrival, beyond the longest utterance.
+    pub patience: Span,
 }
 
-/// How long requests are awaited after the last arrival, beyond the longest utterance.
-const PATIENCE: Span = Span::from_millis(20_000);
+/// The usual patience.
+pub const PATIENCE: Span = Span::from_millis(20_000);
+/// Between two looks at how late the generator is.
+const BEAT: Span = Span::from_millis(50);
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(5);
 
@@ -51,6 +57,7 @@ pub async fn offer(
     cut: &watch::Receiver<bool>,
 ) -> (Rate, bool) {
     let mut outcomes = Vec::new();
+    let mut late = Vec::new();
     let mut busy = 0.0;
     let mut measured = Span::ZERO;
     let mut was_cut = false;
@@ -58,6 +65,7 @@ pub async fn offer(
     for seed in settings.seeds.clone() {
         let window = one_window(target, settings, offer, u64::from(seed), progress, cut).await;
         outcomes.extend(window.outcomes);
+        late.extend(window.late);
         busy += window.busy_cores / seeds as f64;
         measured += window.measured;
         was_cut = window.cut;
@@ -65,7 +73,7 @@ pub async fn offer(
             break;
         }
     }
-    let late: Vec<Span> = outcomes.iter().map(|outcome| outcome.started.since(outcome.arrival)).collect();
+    late.extend(outcomes.iter().map(|outcome| outcome.started.since(outcome.arrival)));
     let mut rate = if was_cut {
         Rate::of(offer.rate, measured.max(Span::from_millis(1)), 1, &outcomes)
     } else {
@@ -78,6 +86,8 @@ pub async fn offer(
 
 struct Window {
     outcomes: Vec<Outcome>,
+    /// How late a task of the generator's own was woken, all through the window.
+    late: Vec<Span>,
     busy_cores: f64,
     measured: Span,
     cut: bool,
@@ -103,10 +113,13 @@ async fn one_window(
     let mut cut = cut.clone();
     let mut tick = tokio::time::interval_at(clock.instant(begin) + PROGRESS, PROGRESS);
     let longest = settings.workload.utterances.iter().map(|it| it.spoken_s()).fold(0.0, f64::max);
-    let give_up = begin + lead + offer.window + PATIENCE + Span::from_millis((longest * 1_000.0) as i64);
+    let give_up =
+        begin + lead + offer.window + settings.patience + Span::from_millis((longest * 1_000.0) as i64);
     let mut sent = 0;
     let mut was_cut = *cut.borrow();
     let mut busy = None;
+    let (over, is_over) = oneshot::channel();
+    let beats = tokio::spawn(heartbeat(clock, counted_from, is_over));
     while !was_cut && (sent < schedule.len() || !running.is_empty()) {
         let due = schedule.get(sent).map(|arrival| clock.instant(begin + arrival.at));
         tokio::select! {
@@ -139,7 +152,25 @@ async fn one_window(
     }
     let (until, cpu_then) = busy.unwrap_or_else(|| (clock.now(), processor_time()));
     let measured = clock.now().since(counted_from).clamp(Span::ZERO, offer.window);
-    Window { outcomes, busy_cores: cores(cpu, cpu_then, until.since(begin)), measured, cut: was_cut }
+    drop(over);
+    let late = beats.await.unwrap_or_default();
+    Window { outcomes, late, busy_cores: cores(cpu, cpu_then, until.since(begin)), measured, cut: was_cut }
+}
+
+/// Wakes every [`BEAT`] and notes how late it was: whoever listens meanwhile was as late. Arrivals alone are too
+/// few to tell at low rates.
+async fn heartbeat(clock: Clock, from: Tick, mut over: oneshot::Receiver<()>) -> Vec<Span> {
+    let mut late = Vec::new();
+    let mut due = from;
+    loop {
+        tokio::select! {
+            _ = &mut over => return late,
+            () = tokio::time::sleep_until(clock.instant(due)) => {}
+        }
+        let now = clock.now();
+        late.push(now.since(due));
+        due = now.max(due + BEAT);
+    }
 }
 
 /// One request; `None` for one of the lead-in.
@@ -160,8 +191,17 @@ async fn one(
         exact_frame_ms: settings.exact_frame_ms,
         clock,
     };
-    let spoken = tokio::time::timeout_at(clock.instant(give_up), Box::pin(adapters::speak(&request))).await;
-    let outcome = spoken.unwrap_or_else(|_| Outcome::waiting(arrival.habits.mood, due));
+    let speaking = AssertUnwindSafe(adapters::speak(&request)).catch_unwind();
+    let spoken = tokio::time::timeout_at(clock.instant(give_up), Box::pin(speaking)).await;
+    let unheard = || Outcome::waiting(arrival.habits.mood, due);
+    let outcome = match spoken {
+        Ok(Ok(outcome)) => outcome,
+        // Told, never lost: what is not counted would flatter.
+        Ok(Err(_)) => {
+            Outcome { ending: Ending::Failed("the generator itself broke".to_owned()), ..unheard() }
+        }
+        Err(_) => unheard(),
+    };
     (!arrival.discarded).then_some(outcome)
 }
 
@@ -185,9 +225,10 @@ pub async fn probe(target: &Target, settings: &Settings) -> Result<(), String> {
         exact_frame_ms: settings.exact_frame_ms,
         clock,
     };
-    let limit = Duration::from_micros(PATIENCE.as_micros().unsigned_abs());
+    let limit = Duration::from_micros(settings.patience.as_micros().unsigned_abs());
     let outcome = tokio::time::timeout(limit, Box::pin(adapters::speak(&request)));
-    let outcome = outcome.await.map_err(|_| "it did not answer within 20 s".to_owned())?;
+    let outcome =
+        outcome.await.map_err(|_| format!("it did not answer within {} s", span_s(settings.patience)))?;
     if let Some(wrong) = outcome.frames_missing() {
         return Err(wrong);
     }

@@ -28,7 +28,12 @@ const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
-const TOP: f64 = 40.0;
+const TOP: f64 = 60.0;
+/// Height at which the lines' names stand, and room for a character of one.
+const NAMES: f64 = 44.0;
+const CHARACTER: f64 = 6.5;
+/// Most steps of an axis.
+const MARKS_MAX: f64 = 6.0;
 const BOTTOM: f64 = 56.0;
 /// Colours that differ for the colour-blind too (Okabe and Ito).
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
@@ -90,10 +95,9 @@ impl Chart {
     #[must_use]
     pub fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| line.points.iter().copied());
-        let x_max = nice(points().map(|(x, _)| x).fold(0.0, f64::max));
-        let y_max = self
-            .y_max
-            .unwrap_or_else(|| nice(points().map(|(_, y)| y).chain(self.level).fold(0.0, f64::max)));
+        let (x_max, x_step) = axis(points().map(|(x, _)| x).fold(0.0, f64::max));
+        let highest = points().map(|(_, y)| y).chain(self.level).fold(0.0, f64::max);
+        let (y_max, y_step) = axis(self.y_max.unwrap_or(highest));
         let x = |value: f64| LEFT + value / x_max * (WIDTH - LEFT - RIGHT);
         let y = |value: f64| HEIGHT - BOTTOM - (value / y_max).clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM);
         let mut svg = String::new();
@@ -106,23 +110,26 @@ impl Chart {
              <text x=\"{LEFT}\" y=\"22\" font-size=\"15\">{}</text>\n",
             escaped(&self.title)
         );
-        for step in 0..=5 {
-            let part = f64::from(step) / 5.0;
-            let (xv, yv) = (x_max * part, y_max * part);
+        for yv in ticks(y_max, y_step) {
             let _written = write!(
                 svg,
                 "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"#ddd\"/>\n\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
                 WIDTH - RIGHT,
                 y(yv),
                 y(yv),
                 LEFT - 6.0,
                 y(yv) + 4.0,
-                short(yv),
+                short(yv)
+            );
+        }
+        for xv in ticks(x_max, x_step) {
+            let _written = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                 x(xv),
                 HEIGHT - BOTTOM + 16.0,
-                short(xv),
+                short(xv)
             );
         }
         let _written = write!(
@@ -145,48 +152,60 @@ impl Chart {
                 y(level)
             );
         }
+        let mut named = LEFT;
         for (index, line) in self.lines.iter().enumerate() {
             let colour = COLOURS[index % COLOURS.len()];
+            // Of lines that fall together the earlier ones are seen around the later.
+            let around = (self.lines.len() - index - 1).min(4) as f64;
             let path: Vec<String> =
                 line.points.iter().map(|(px, py)| format!("{:.1},{:.1}", x(*px), y(*py))).collect();
             let _written = writeln!(
                 svg,
-                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-                path.join(" ")
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{}\"/>",
+                path.join(" "),
+                2.0 + 2.0 * around
             );
             for (px, py) in &line.points {
                 let _written = writeln!(
                     svg,
-                    "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"/>",
+                    "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{}\" fill=\"{colour}\"/>",
                     x(*px),
-                    y(*py)
+                    y(*py),
+                    3.0 + 1.5 * around
                 );
             }
-            let row = TOP + 8.0 + 16.0 * index as f64;
+            // Names stand above the picture, where no line runs.
             let _written = write!(
                 svg,
-                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"12\" height=\"4\" fill=\"{colour}\"/>\n\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
-                WIDTH - RIGHT - 14.0,
-                row - 4.0,
-                WIDTH - RIGHT - 20.0,
-                row + 1.0,
+                "<rect x=\"{named:.1}\" y=\"{:.1}\" width=\"12\" height=\"4\" fill=\"{colour}\"/>\n\
+                 <text x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
+                NAMES - 5.0,
+                named + 16.0,
+                NAMES,
                 escaped(&line.name)
             );
+            named += 36.0 + CHARACTER * line.name.chars().count() as f64;
         }
         svg.push_str("</svg>\n");
         svg
     }
 }
 
-/// The next of 1, 2, 2.5, 5, 10... times a power of ten.
-fn nice(value: f64) -> f64 {
-    if value.is_nan() || value <= 0.0 {
-        return 1.0;
+/// The end of an axis from 0 that holds `value`, and the step of its marks: 1, 2, 2.5 or 5 times a power of ten.
+fn axis(value: f64) -> (f64, f64) {
+    if !(value > 0.0 && value.is_finite()) {
+        return (1.0, 0.2);
     }
-    let scale = 10_f64.powf(value.log10().floor());
-    let steps = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
-    steps.iter().map(|step| step * scale).find(|end| *end >= value * 0.999_999).unwrap_or(10.0 * scale)
+    let least = value / MARKS_MAX;
+    let scale = 10_f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * scale);
+    let step = steps.into_iter().find(|step| *step >= least * 0.999_999).unwrap_or(10.0 * scale);
+    ((value / step * 0.999_999).ceil() * step, step)
+}
+
+/// The marks of an axis.
+fn ticks(end: f64, step: f64) -> impl Iterator<Item = f64> {
+    (0..=(end / step).round() as u32).map(move |mark| f64::from(mark) * step)
 }
 
 fn short(value: f64) -> String {

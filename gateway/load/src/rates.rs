@@ -2,7 +2,8 @@
 
 use contract::Span;
 
-use crate::report::Rate;
+use crate::open_loop::lead_in;
+use crate::report::{Rate, span_s};
 
 /// How rates are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,7 +15,7 @@ pub enum Rates {
 }
 
 /// Rates that cannot be offered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RatesError {
     #[error(
         "{0:?} must be START:STEP:STOP or one rate, in requests a second, all above 0 and STOP not below START"
@@ -22,6 +23,10 @@ pub enum RatesError {
     Sweep(String),
     #[error("{0:?} must be LOW:HIGH in requests a second, above 0 and LOW below HIGH")]
     Search(String),
+    #[error(
+        "{rate} requests a second would be {requests:.0} in one window; at most {REQUESTS_MAX} are kept in mind"
+    )]
+    TooBusy { rate: f64, requests: f64 },
     #[error("a sweep of more than {RATES_MAX} rates; make the steps larger")]
     TooMany,
 }
@@ -30,6 +35,8 @@ pub enum RatesError {
 const RATE_MIN: f64 = 1e-3;
 /// Most rates of one sweep.
 const RATES_MAX: usize = 1_000;
+/// Requests of one window, its lead-in included.
+const REQUESTS_MAX: u32 = 1_000_000;
 /// A search ends when its bounds are this near, as a part of the upper.
 const NEAR: f64 = 0.04;
 /// Bisection goes by windows this many times shorter.
@@ -64,6 +71,17 @@ impl Rates {
             Some([low, high]) if low < high => Ok(Self::Search { low: *low, high: *high }),
             _ => Err(RatesError::Search(text.to_owned())),
         }
+    }
+
+    /// Whether windows of this length hold no more requests than a schedule may.
+    ///
+    /// # Errors
+    /// [`RatesError::TooBusy`].
+    pub fn check(self, window: Span) -> Result<Self, RatesError> {
+        let (Self::Sweep { stop: rate, .. } | Self::Search { high: rate, .. }) = self;
+        let requests = rate * span_s(window + lead_in(window));
+        let fits = requests <= f64::from(REQUESTS_MAX);
+        if fits { Ok(self) } else { Err(RatesError::TooBusy { rate, requests }) }
     }
 
     /// Starts choosing; `window` is the full one.
@@ -153,7 +171,8 @@ impl Chooser {
 
     /// Takes in what the last offer gave.
     pub fn taken(&mut self, result: &Rate) {
-        let held = result.attained() >= 0.9;
+        // Where nobody came, nobody was let down.
+        let held = result.offered == 0 || result.attained() >= 0.9;
         self.stage = match self.stage {
             Stage::Sweep { .. } if result.is_hopeless() => Stage::Over,
             Stage::Sweep { start, step, stop, next } => Stage::Sweep { start, step, stop, next: next + 1 },

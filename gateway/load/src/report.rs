@@ -144,7 +144,8 @@ impl Rate {
         }
         for outcome in outcomes {
             if let Some(made) = outcome.frames_made {
-                *report.frames_made.get_or_insert(0) += made;
+                let all = report.frames_made.get_or_insert(0);
+                *all = all.saturating_add(made);
             }
             if let Some(wrong) = outcome.frames_missing() {
                 count(&mut report.frames_wrong, &wrong);

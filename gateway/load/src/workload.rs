@@ -1,5 +1,7 @@
 //! What is said: lists of utterances, our own sentences in the shapes published benchmarks use.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -24,6 +26,8 @@ pub struct Utterance {
 /// The published sets speak 18.7 words in 7.8 s.
 pub const SECONDS_PER_WORD: f64 = 7.8 / 18.7;
 
+/// Bytes of a file that are read.
+const BYTES_MAX: u64 = 16 << 20;
 /// Longest utterance taken.
 const SECONDS_MAX: f64 = 600.0;
 
@@ -42,6 +46,8 @@ pub enum WorkloadError {
     Unknown { name: String, source: std::io::Error },
     #[error("line {line} of workload {name}: {what}")]
     Line { name: String, line: usize, what: String },
+    #[error("workload {0} is larger than {mib} MiB; a few hundred lines are enough", mib = BYTES_MAX >> 20)]
+    Large(String),
     #[error("workload {0} holds no utterance")]
     Empty(String),
 }
@@ -62,8 +68,13 @@ impl Workload {
             return Self::parse(name, text);
         }
         let path = Path::new(name);
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| WorkloadError::Unknown { name: name.to_owned(), source })?;
+        let unknown = |source| WorkloadError::Unknown { name: name.to_owned(), source };
+        let mut text = String::new();
+        let file = File::open(path).map_err(unknown)?;
+        let read = file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(unknown)?;
+        if read as u64 > BYTES_MAX {
+            return Err(WorkloadError::Large(name.to_owned()));
+        }
         let stem = path.file_stem().map_or_else(|| name.into(), |stem| stem.to_string_lossy());
         Self::parse(&stem, &text)
     }

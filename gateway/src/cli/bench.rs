@@ -1,12 +1,14 @@
 //! `voxlane bench`: an open-loop benchmark of any server that speaks, with a listener's ears.
 
 use clap::Args;
-use load::open_loop::Settings;
+use load::bench::Witness;
+use load::open_loop::{PATIENCE, Settings};
+use load::report::Report;
 use load::target::Target;
 use tokio::sync::watch;
 
 use super::CommandError;
-use super::measuring::{MeasureFlags, usage};
+use super::measuring::{MeasureFlags, tell, usage};
 
 #[derive(Args, Debug)]
 pub(super) struct BenchFlags {
@@ -37,12 +39,14 @@ pub(super) fn run(flags: &BenchFlags) -> Result<(), CommandError> {
         return Err(CommandError::Usage("--exact-frames takes a frame's length, 1 to 1000 ms".to_owned()));
     }
     let rates = flags.measure.rates()?;
+    flags.measure.writable()?;
     let settings = Settings {
         workload: flags.measure.workload()?,
         moods: flags.measure.moods()?,
         seeds: flags.measure.seeds(),
         token: flags.token.clone(),
         exact_frame_ms: flags.exact_frames,
+        patience: PATIENCE,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -60,13 +64,16 @@ pub(super) fn run(flags: &BenchFlags) -> Result<(), CommandError> {
             }
             std::future::pending::<()>().await;
         });
-        let progress = |line: String| eprintln!("{line}");
-        load::bench::run(targets, settings, rates, flags.measure.window, &progress, is_cut).await
+        let progress = |line: String| tell(&line);
+        let so_far = |report: &Report| flags.measure.keep(report);
+        let witness = Witness { progress: &progress, so_far: &so_far, cut: is_cut };
+        load::bench::run(targets, settings, rates, flags.measure.window, witness).await
     });
     runtime.shutdown_background();
-    flags.measure.publish(&run.report)?;
-    match run.error {
-        Some(error) => Err(CommandError::Failed(error)),
-        None => Ok(()),
+    let published = flags.measure.publish(&run.report);
+    match (run.error, published) {
+        (Some(error), Err(other)) => Err(CommandError::Failed(format!("{error}; {other}"))),
+        (Some(error), Ok(())) => Err(CommandError::Failed(error)),
+        (None, published) => published,
     }
 }

@@ -1,5 +1,7 @@
 //! What `bench` and `simulate` have in common: rates, windows, workloads, and where a report goes.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,6 +61,7 @@ impl MeasureFlags {
             (None, Some(search)) => Rates::search(search),
             (None, None) => Rates::sweep(""),
         }
+        .and_then(|rates| rates.check(self.window))
         .map_err(|error| usage(&error))
     }
 
@@ -70,24 +73,65 @@ impl MeasureFlags {
         Moods::parse(&self.moods).map_err(|error| usage(&error))
     }
 
-    /// Prints the report and writes the files asked for.
-    pub(super) fn publish(&self, report: &Report) -> Result<(), CommandError> {
-        if report.targets.iter().any(|target| !target.rates.is_empty()) {
-            print!("{}", load::table::text(report));
-        }
+    /// Whether the files asked for can be written, found out before anything is measured.
+    pub(super) fn writable(&self) -> Result<(), CommandError> {
+        let open = |file: &Path| File::options().append(true).create(true).open(file).map(drop);
         if let Some(file) = &self.json {
-            let text = serde_json::to_string_pretty(report).map_err(|error| failed(file, &error))?;
-            std::fs::write(file, text + "\n").map_err(|error| failed(file, &error))?;
+            open(file).map_err(|error| usage(&unwritable(file, &error)))?;
         }
         if let Some(folder) = &self.svg {
-            std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
-            for (name, chart) in load::plot::charts(report) {
-                let file = folder.join(name);
-                std::fs::write(&file, chart.svg()).map_err(|error| failed(&file, &error))?;
-            }
+            std::fs::create_dir_all(folder).map_err(|error| usage(&unwritable(folder, &error)))?;
         }
         Ok(())
     }
+
+    /// Writes the report so far, if it is to be written; whether that can be done is said at the end.
+    pub(super) fn keep(&self, report: &Report) {
+        if let Some(file) = &self.json {
+            drop(std::fs::write(file, json(report)));
+        }
+    }
+
+    /// Prints the report and writes the files asked for. A report that cannot be written is printed whole: hours
+    /// may be in it.
+    pub(super) fn publish(&self, report: &Report) -> Result<(), CommandError> {
+        if report.targets.iter().any(|target| !target.rates.is_empty()) || !report.notes.is_empty() {
+            say(&load::table::text(report));
+        }
+        let written = match &self.json {
+            Some(file) => std::fs::write(file, json(report)).map_err(|error| {
+                say(&json(report));
+                failed(file, &error)
+            }),
+            None => Ok(()),
+        };
+        let drawn = self.svg.as_ref().map_or(Ok(()), |folder| draw(folder, report));
+        written.and(drawn)
+    }
+}
+
+fn json(report: &Report) -> String {
+    // Strings, numbers and maps by string: nothing in it can fail to be written.
+    serde_json::to_string_pretty(report).unwrap_or_default() + "\n"
+}
+
+fn draw(folder: &Path, report: &Report) -> Result<(), CommandError> {
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+    for (name, chart) in load::plot::charts(report) {
+        let file = folder.join(name);
+        std::fs::write(&file, chart.svg()).map_err(|error| failed(&file, &error))?;
+    }
+    Ok(())
+}
+
+/// Prints to whoever listens: a pipe that was closed does not end a run.
+fn say(text: &str) {
+    drop(std::io::stdout().write_all(text.as_bytes()));
+}
+
+/// As [`say`], a line of progress.
+pub(super) fn tell(line: &str) {
+    drop(writeln!(std::io::stderr(), "{line}"));
 }
 
 pub(super) fn usage(error: &dyn std::fmt::Display) -> CommandError {
@@ -95,7 +139,11 @@ pub(super) fn usage(error: &dyn std::fmt::Display) -> CommandError {
 }
 
 fn failed(path: &Path, error: &dyn std::fmt::Display) -> CommandError {
-    CommandError::Failed(format!("cannot write {}: {error}", path.display()))
+    CommandError::Failed(unwritable(path, error))
+}
+
+fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("cannot write {}: {error}", path.display())
 }
 
 /// `500ms`, `60s`, `2m`, or seconds.

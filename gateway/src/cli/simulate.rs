@@ -9,7 +9,7 @@ use load::workload::Workload;
 use serde_json::json;
 
 use super::CommandError;
-use super::measuring::{MeasureFlags, usage};
+use super::measuring::{MeasureFlags, tell, usage};
 
 #[derive(Args, Debug)]
 pub(super) struct SimulateFlags {
@@ -46,8 +46,10 @@ pub(super) fn run(flags: &SimulateFlags) -> Result<(), CommandError> {
     let (workload, moods) = (flags.measure.workload()?, flags.measure.moods()?);
     let measure = &flags.measure;
     let scene = Scene { profile: &profile, workload: &workload, moods: &moods, seeds: measure.seeds() };
-    let progress = |line: String| eprintln!("{line}");
-    let simulated = load::sim::run(&scene, &variants, measure.rates()?, measure.window, &progress);
+    let rates = measure.rates()?;
+    measure.writable()?;
+    let progress = |line: String| tell(&line);
+    let simulated = load::sim::run(&scene, &variants, rates, measure.window, &progress);
     let simulated = simulated.map_err(|error| usage(&error))?;
     measure.publish(&simulated.report)?;
     if let Some(file) = &flags.decisions {

@@ -1,12 +1,11 @@
-//! `voxlane bench` against this server, and the commands that measure as processes.
+//! `voxlane bench` against this server.
 
-use std::process::Output;
 use std::sync::Arc;
 
 use contract::Span;
-use load::bench::{Run, run};
+use load::bench::{Run, Witness, run};
 use load::mood::{Mood, Moods};
-use load::open_loop::Settings;
+use load::open_loop::{PATIENCE, Settings};
 use load::rates::Rates;
 use load::target::Target;
 use load::workload::Workload;
@@ -24,11 +23,13 @@ async fn bench(server: &Running, adapter: &str, query: &str, moods: &[&str], exa
         seeds: 0..1,
         token: None,
         exact_frame_ms: exact.then_some(80.0),
+        patience: PATIENCE,
     };
     let target = Target::parse(&format!("a={adapter},ws://{}{query}", server.address())).expect("valid");
     let (_alive, cut) = watch::channel(false);
     let rates = Rates::sweep("25").expect("valid");
-    run(vec![target], settings, rates, Span::from_millis(900), &|_| {}, cut).await
+    let witness = Witness { progress: &|_| {}, so_far: &|_| {}, cut };
+    run(vec![target], settings, rates, Span::from_millis(900), witness).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,76 +85,4 @@ async fn a_target_that_errs_is_one_message() {
         let error = run.error.unwrap_or_default();
         assert!(error.starts_with("target a ") && error.contains(word), "{voice}: {error}");
     }
-}
-
-fn voxlane(arguments: &[&str]) -> Output {
-    crate::cli::binary().args(arguments).output().expect("the binary runs")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-#[test]
-fn measuring_what_cannot_be_measured_exits_with_2_or_1() {
-    let target = ["--target", "a=native,ws://127.0.0.1:1"];
-    let bench = |more: &[&str]| voxlane(&[&["bench"][..], &target[..], more].concat());
-    for wrong in [
-        &["--workload", "libritts", "--rate", "0"][..],
-        &["--workload", "libritts", "--search", "5:2"],
-        &["--workload", "nothing-of-the-kind", "--rate", "1"],
-        &["--workload", "libritts"],
-        &["--workload", "libritts", "--rate", "1", "--mood", "sulking=1"],
-        &["--workload", "libritts", "--rate", "1", "--window", "soon"],
-    ] {
-        let output = bench(wrong);
-        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", stderr(&output));
-    }
-    let unreachable = bench(&["--workload", "libritts", "--rate", "1"]);
-    assert_eq!(unreachable.status.code(), Some(1));
-    assert_eq!(stderr(&unreachable).lines().count(), 1, "{}", stderr(&unreachable));
-    let simulate = voxlane(&["simulate", "--profile", "none", "--workload", "libritts", "--rate", "1"]);
-    assert_eq!(simulate.status.code(), Some(2));
-}
-
-#[test]
-fn simulate_and_plan_write_what_they_print() {
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulated");
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let (json, log) = (path("report.json"), path("decisions.json"));
-    let output = voxlane(&[
-        "simulate",
-        "--profile",
-        "h100-published",
-        "--workload",
-        "seed-tts",
-        "--rate",
-        "2",
-        "--window",
-        "3s",
-        "--variant",
-        "on",
-        "--variant",
-        "off:reports=off",
-        "--json",
-        &json,
-        "--svg",
-        &path("plots"),
-        "--decisions",
-        &log,
-    ]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("guessed in the profile") && text.contains("ratio at 90%"), "{text}");
-    let report: load::report::Report =
-        serde_json::from_str(&std::fs::read_to_string(&json).expect("written")).expect("a report");
-    assert_eq!(report.targets.len(), 2);
-    assert!(std::fs::read_to_string(folder.join("plots/ttfa.svg")).is_ok_and(|svg| svg.contains("off")));
-    let decisions: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(&log).expect("written")).expect("JSON");
-    assert!(decisions["on"][0]["launches_by_reason"]["urgent_first"].as_u64() > Some(0), "{decisions}");
-    let plan = voxlane(&["plan", "--profile", "h100-published", "--devices", "4"]);
-    assert_eq!(plan.status.code(), Some(0), "{}", stderr(&plan));
-    assert!(String::from_utf8_lossy(&plan.stdout).lines().count() > 5);
 }

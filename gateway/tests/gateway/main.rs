@@ -13,6 +13,7 @@ mod guarded;
 mod hostile;
 mod keyring;
 mod keys_cli;
+mod measuring;
 mod operation;
 mod pull;
 mod quotas;

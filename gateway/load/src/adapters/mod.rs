@@ -2,6 +2,7 @@
 //! [`Hearing`]'s.
 
 mod body;
+mod glance;
 mod nari;
 mod native;
 mod realtime;

@@ -3,21 +3,28 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{ClientError, Event, Receiver, Sender, connect_as};
-use codecs::opus::OpusDecoder;
+use client::{ClientError, Event, connect_over};
+use codecs::opus::{OpusDecoder, packet_duration_48k};
 use contract::{Span, Tick};
 use futures_util::FutureExt;
 use proto::wire::{
     AudioChoice, ClientMessage, Header, Hello, ListenerState, Open, PacketKind, PlaybackReport, Ready,
     SamplingFields, ServerMessage, WireCodec,
 };
+use tokio::net::TcpStream;
 
-use super::{PcmPieces, Request, STOP_LIMIT, failure, is_audible, until};
+use super::glance::{Glance, GlanceStream};
+use super::{CLOCK_HZ, PcmPieces, Request, STOP_LIMIT, failure, is_audible, until};
 use crate::hearing::Hearing;
 use crate::outcome::Ending;
 use crate::random::Random;
 
+type Sender = client::Sender<GlanceStream>;
+type Receiver = client::Receiver<GlanceStream>;
+
 const CONTEXT: u16 = 1;
+/// Events taken at one look before anything else is seen to.
+const LOOK_MAX: u32 = 64;
 /// Codes that turn a request away before it has begun, beside every `overloaded_error`.
 const REFUSALS: [&str; 3] = ["quota_exceeded", "too_many_contexts", "draining"];
 
@@ -27,7 +34,11 @@ pub(super) async fn speak(
     pcm: bool,
     ids_per_s: Option<f64>,
 ) -> Result<Ending, String> {
-    let connected = connect_as(&request.target.address, request.token).await;
+    let glance = Glance::default();
+    let stream = TcpStream::connect(&request.target.address).await.map_err(failure)?;
+    stream.set_nodelay(true).map_err(failure)?;
+    let stream = GlanceStream::new(stream, glance.clone());
+    let connected = connect_over(stream, &request.target.address, request.token).await;
     let (mut sender, receiver, ready) = match connected {
         Ok(connected) => connected,
         Err(ClientError::Refused { status, body }) => return Ok(refused(status, &body)),
@@ -35,8 +46,9 @@ pub(super) async fn speak(
     };
     begin(request, hearing, &mut sender, pcm).await.map_err(failure)?;
     let pieces = request.pieces(ids_per_s);
-    let mut talk = Talk::new(request, hearing, sender, receiver, &ready);
+    let mut talk = Talk::new(request, hearing, sender, receiver, &ready, glance);
     let ending = talk.run(pieces).await;
+    talk.glance.watch();
     // The server's last word is `end`; a close it does not hear changes nothing.
     drop(tokio::time::timeout(Duration::from_millis(200), talk.sender.close()).await);
     ending
@@ -75,8 +87,10 @@ struct Talk<'a> {
     hearing: &'a mut Hearing,
     sender: Sender,
     receiver: Receiver,
+    glance: Glance,
     decoder: Option<OpusDecoder>,
-    sample_rate: u32,
+    /// Of PCM, in hertz.
+    rate_hz: u64,
     epoch: Option<contract::Epoch>,
     /// Samples before the first true one, still to come.
     skip: u64,
@@ -97,14 +111,16 @@ impl<'a> Talk<'a> {
         sender: Sender,
         receiver: Receiver,
         ready: &Ready,
+        glance: Glance,
     ) -> Self {
         Self {
             request,
             hearing,
             sender,
             receiver,
+            glance,
             decoder: None,
-            sample_rate: 24_000,
+            rate_hz: 24_000,
             epoch: None,
             skip: 0,
             sequence: 0,
@@ -123,6 +139,7 @@ impl<'a> Talk<'a> {
         let at = |after: Duration| begun + Span::from_micros(i64::try_from(after.as_micros()).unwrap_or(0));
         let mut pieces = pieces.into_iter().peekable();
         let mut ended = false;
+        let (mut fresh, mut looked) = (true, 0);
         loop {
             let text_due = match pieces.peek() {
                 Some((after, _)) => Some(at(*after)),
@@ -130,25 +147,30 @@ impl<'a> Talk<'a> {
                 None => None,
             };
             let own = [self.wake(), text_due].into_iter().flatten().min();
-            let event = match self.hearing.may_look_away(clock.now()).filter(|_| self.cut.is_none()) {
-                // Whatever has come is taken at once, and then nothing is looked at for a while.
-                Some(back) => match self.receiver.next().now_or_never() {
-                    Some(event) => Some(event.map_err(failure)?),
-                    None => {
-                        until(clock, own.into_iter().chain([back]).min()).await;
-                        None
-                    }
-                },
-                None => tokio::select! {
+            let back = self.hearing.may_look_away(clock.now()).filter(|_| self.cut.is_none());
+            let event = if back.is_some() {
+                // Whatever has come is taken at once.
+                if std::mem::take(&mut fresh) {
+                    self.glance.look();
+                }
+                self.receiver.next().now_or_never().transpose().map_err(failure)?
+            } else {
+                self.glance.watch();
+                fresh = true;
+                tokio::select! {
                     biased;
                     event = self.receiver.next() => Some(event.map_err(failure)?),
                     () = until(clock, own) => None,
-                },
+                }
             };
             let now = clock.now();
             if let Some(event) = event {
                 if let Some(ending) = self.event(now, event)? {
                     return Ok(ending);
+                }
+                looked += u32::from(back.is_some());
+                if back.is_some() && looked < LOOK_MAX {
+                    continue;
                 }
             } else if text_due.is_some_and(|due| due <= now) {
                 match pieces.next() {
@@ -158,7 +180,13 @@ impl<'a> Talk<'a> {
                         self.sender.end(CONTEXT).await.map_err(failure)?;
                     }
                 }
+            } else if back.is_some() && own.is_none_or(|own| own > now) {
+                // Nothing more has come: nothing is looked at for a while.
+                until(clock, own.into_iter().chain(back).min()).await;
+                fresh = true;
+                continue;
             }
+            looked = 0;
             if self.cut.is_none() && self.hearing.interrupts_at().is_some_and(|at| at <= now) {
                 let played = self.hearing.interrupted(now);
                 self.cut = Some(now);
@@ -204,7 +232,10 @@ impl<'a> Talk<'a> {
         match message {
             ServerMessage::Opened(opened) => {
                 self.skip = u64::from(opened.audio.pre_skip);
-                self.sample_rate = opened.audio.sample_rate;
+                self.rate_hz = u64::from(opened.audio.sample_rate);
+                if self.rate_hz == 0 {
+                    return Err("it opened a stream of 0 Hz, which holds no sound".to_owned());
+                }
                 if opened.audio.codec == "opus" {
                     let decoder = OpusDecoder::new(24_000, u32::from(opened.audio.pre_skip));
                     self.decoder = Some(decoder.map_err(failure)?);
@@ -243,6 +274,13 @@ impl<'a> Talk<'a> {
         if header.kind == PacketKind::Gap {
             // Silence that fills a gap is no sound: the player waits, and that counts as a stall.
             return Ok(());
+        }
+        let holds = match header.kind {
+            PacketKind::Opus => u64::from(packet_duration_48k(payload).map_err(failure)?),
+            _ => (payload.len() as u64 / 2 * CLOCK_HZ).div_ceil(self.rate_hz),
+        };
+        if u64::from(header.duration) > holds {
+            return Err(format!("a packet says it lasts {} samples and holds {holds}", header.duration));
         }
         let skipped = self.skip.min(u64::from(header.duration));
         self.skip -= skipped;

@@ -7,9 +7,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use contract::Span;
 use futures_util::{SinkExt, StreamExt};
-use load::bench::{Run, run};
+use load::bench::{Run, Witness, run};
 use load::mood::Moods;
-use load::open_loop::Settings;
+use load::open_loop::{PATIENCE, Settings};
 use load::rates::Rates;
 use load::target::Target;
 use load::workload::Workload;
@@ -43,19 +43,28 @@ where
     address
 }
 
-pub(crate) async fn measure(target: &str, moods: &[&str]) -> Run {
+pub(crate) fn settings(moods: &[&str]) -> Settings {
     let workload = Workload::parse("w", "{\"text\": \"Four words are enough.\"}").expect("valid");
-    let settings = Settings {
+    Settings {
         workload: Arc::new(workload),
         moods: Moods::parse(moods).expect("valid"),
         seeds: 0..1,
         token: Some("secret".to_owned()),
         exact_frame_ms: None,
-    };
+        patience: PATIENCE,
+    }
+}
+
+pub(crate) async fn measure(target: &str, moods: &[&str]) -> Run {
+    measure_with(target, settings(moods)).await
+}
+
+pub(crate) async fn measure_with(target: &str, settings: Settings) -> Run {
     let targets = vec![Target::parse(target).expect("valid")];
     let (_alive, cut) = watch::channel(false);
     let rates = Rates::sweep("20").expect("valid");
-    run(targets, settings, rates, Span::from_millis(600), &|_| {}, cut).await
+    let witness = Witness { progress: &|_| {}, so_far: &|_| {}, cut };
+    run(targets, settings, rates, Span::from_millis(600), witness).await
 }
 
 /// Reads one HTTP request and gives its head and JSON body.

@@ -78,6 +78,32 @@ fn a_search_among_rates_of_which_none_holds_ends_with_nothing() {
     while let Some(offer) = chooser.offer() {
         offers += 1;
         assert!(offer.rate > 0.0 && offers < 100, "{offer:?} is the {offers}th");
-        chooser.taken(&Rate { rate: offer.rate, ..Rate::default() });
+        chooser.taken(&Rate { rate: offer.rate, offered: 10, ..Rate::default() });
     }
+}
+
+#[test]
+fn a_short_window_in_which_nobody_came_does_not_end_a_search() {
+    let mut chooser = Rates::search("0.5:8").expect("valid").chooser(WINDOW);
+    let mut found = 0.0_f64;
+    while let Some(offer) = chooser.offer() {
+        let empty = !offer.reported && offer.rate < 1.0;
+        chooser.taken(&if empty {
+            Rate { rate: offer.rate, ..Rate::default() }
+        } else {
+            result(offer.rate, 5.0)
+        });
+        found = if offer.rate <= 5.0 { found.max(offer.rate) } else { found };
+    }
+    assert!(found > 4.5, "{found}");
+}
+
+#[test]
+fn more_requests_than_a_schedule_can_hold_are_refused_before_any_is_drawn() {
+    for wild in ["1e300", "1:1e5:1e7", "20000"] {
+        let rates = Rates::sweep(wild).expect("numbers");
+        assert!(matches!(rates.check(WINDOW), Err(RatesError::TooBusy { .. })), "{wild}");
+    }
+    assert!(Rates::search("1:1e9").expect("numbers").check(WINDOW).is_err());
+    assert!(Rates::sweep("10000").expect("numbers").check(WINDOW).is_ok());
 }

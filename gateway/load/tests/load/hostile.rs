@@ -1,0 +1,282 @@
+//! Targets that misbehave: each is told as what it is, nothing breaks, and what was measured is kept.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use contract::{Epoch, Span};
+use futures_util::SinkExt;
+use load::bench::Run;
+use load::open_loop::Settings;
+use proto::wire::{
+    ChunkTrace, End, Flags, Header, Opened, OpenedAudio, PacketKind, Ready, ReadyAudio, ReadyLimits,
+    ServerMessage, UsageFields,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::protocol::Message;
+
+use crate::adapters::{Socket, accept, measure, measure_with, next_json, pcm, server, settings};
+
+/// The four protocols.
+const ADAPTERS: [&str; 4] = ["native", "speech", "nari", "realtime"];
+
+/// Whatever is asked, these bytes are the answer, again and again, and then the connection stays or ends.
+async fn raw(answer: &'static [u8], times: usize, then_close: bool) -> String {
+    server(move |mut socket: TcpStream| async move {
+        let mut asked = [0; 2_048];
+        let _read = socket.read(&mut asked).await;
+        for _ in 0..times {
+            if socket.write_all(answer).await.is_err() {
+                return;
+            }
+        }
+        while !then_close && socket.read(&mut asked).await.is_ok_and(|read| read > 0) {}
+    })
+    .await
+}
+
+fn impatient() -> Settings {
+    Settings { patience: Span::from_millis(700), ..settings(&[]) }
+}
+
+/// The run found no server worth measuring, and says so in a line about the target.
+fn one_clear_error(run: &Run, what: &str) {
+    let error = run.error.as_deref().unwrap_or_default();
+    assert!(error.starts_with("target a "), "{what}: {error:?}");
+    assert!(error.lines().count() == 1 && error.len() < 400, "{what}: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_talks_rubbish_or_nothing_is_one_error_in_bounded_time() {
+    let answers: [(&str, &'static [u8], usize, bool); 6] = [
+        ("closes at once", b"", 0, true),
+        ("says nothing", b"", 0, false),
+        ("is no HTTP", b"\x00\xff\xfe SSH-2.0-nothing\r\n\r\n", 1, true),
+        ("sends a header without end", b"HTTP/1.1 200 OK\r\nx: ", 1, false),
+        (
+            "sends headers for ever",
+            b"HTTP/1.1 200 OK\r\nx-more: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n",
+            100_000,
+            true,
+        ),
+        (
+            "is another page",
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 5\r\n\r\nhello",
+            1,
+            true,
+        ),
+    ];
+    for (what, answer, times, then_close) in answers {
+        for adapter in ADAPTERS {
+            let address = raw(answer, times, then_close).await;
+            let begun = Instant::now();
+            let run = measure_with(&format!("a={adapter},http://{address}"), impatient()).await;
+            one_clear_error(&run, &format!("{adapter} {what}"));
+            assert!(begun.elapsed() < Duration::from_secs(10), "{adapter} {what}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_breaks_off_or_holds_no_sound_is_a_failure() {
+    let begin = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    let bodies: [(&str, &'static [u8]); 3] =
+        [("breaks off", b"400\r\nabc"), ("is no chunk", b"zz\r\nabc\r\n"), ("is empty", b"0\r\n\r\n")];
+    for (what, body) in bodies {
+        let answer: &'static [u8] = Box::leak([&begin[..], body].concat().into_boxed_slice());
+        let address = raw(answer, 1, true).await;
+        one_clear_error(&measure(&format!("a=speech,http://{address}"), &[]).await, what);
+    }
+}
+
+fn json(message: &ServerMessage) -> Message {
+    Message::text(serde_json::to_string(message).expect("serializes"))
+}
+
+fn ready() -> Message {
+    json(&ServerMessage::Ready(Box::new(Ready {
+        protocol: "voxlane.v1".to_owned(),
+        session: "s".to_owned(),
+        resume: "r".to_owned(),
+        resume_window_ms: 0,
+        report_interval_ms: 200,
+        default_model: None,
+        limits: ReadyLimits {
+            message_bytes: 1,
+            frame_bytes: 1,
+            text_bytes: 1,
+            text_characters: 1,
+            contexts: 1,
+            lead_ms: 1,
+            idle_ms: 1,
+            context_idle_ms: 1,
+            pings_per_second: 1,
+        },
+        audio: ReadyAudio { codecs: vec![], clock: 48_000, packet_ms: 20, sample_rates: vec![] },
+        models: vec![],
+    })))
+}
+
+fn opened(sample_rate: u32) -> Message {
+    let audio = OpenedAudio { codec: "pcm".to_owned(), sample_rate, channels: 1, packet_ms: 20, pre_skip: 0 };
+    json(&ServerMessage::Opened(Opened {
+        context: 1,
+        epoch: 0,
+        model: "m".to_owned(),
+        voice: None,
+        language: None,
+        reading: None,
+        layout: "streamed".to_owned(),
+        audio,
+    }))
+}
+
+/// A packet that says it lasts 20 ms, with so many milliseconds of loud PCM in it.
+fn packet(sequence: u32, millis: usize) -> Message {
+    let kind = PacketKind::Pcm;
+    let header = Header {
+        kind,
+        flags: Flags::default(),
+        context: 1,
+        sequence,
+        timestamp: 0,
+        duration: 960,
+        epoch: Epoch(0),
+    };
+    Message::binary([&header.encode()[..], &pcm(millis, true)].concat())
+}
+
+fn end(usage: UsageFields) -> Message {
+    let reason = "done".to_owned();
+    json(&ServerMessage::End(End { context: 1, epoch: 0, reason, samples: 0, sequence: 0, usage }))
+}
+
+/// Speaks natively up to the end of the text.
+async fn until_text(socket: TcpStream, sample_rate: u32) -> Socket {
+    let mut socket = accept(socket, Some("voxlane.v1")).await;
+    let _sent = socket.send(ready()).await;
+    while let Some(message) = next_json(&mut socket).await {
+        match message["type"].as_str() {
+            Some("open") => drop(socket.send(opened(sample_rate)).await),
+            Some("text.end") => break,
+            _ => {}
+        }
+    }
+    socket
+}
+
+/// A native server that says these things to every request.
+async fn native(sample_rate: u32, says: impl Fn() -> Vec<Message> + Clone + Send + 'static) -> String {
+    server(move |socket| {
+        let says = says.clone();
+        async move {
+            let mut socket = until_text(socket, sample_rate).await;
+            for message in says() {
+                let _sent = socket.feed(message).await;
+            }
+            let _sent = socket.flush().await;
+            while next_json(&mut socket).await.is_some() {}
+        }
+    })
+    .await
+}
+
+fn usage(frames: u64) -> UsageFields {
+    UsageFields { frames, samples: frames * 960, ..UsageFields::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sound_that_a_packet_only_claims_to_hold_is_not_heard() {
+    for rate in [24_000, 0] {
+        let address = native(rate, || vec![packet(1, 1), end(usage(1))]).await;
+        let run = measure(&format!("a=native+pcm,ws://{address}"), &[]).await;
+        one_clear_error(&run, "a packet of 1 ms");
+        assert!(run.error.as_deref().is_some_and(|error| error.contains("holds")), "{:?}", run.error);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_without_sense_break_nothing_and_count_as_frames_lost() {
+    let huge = || {
+        let trace = ChunkTrace {
+            context: 1,
+            epoch: 0,
+            sequence: 1,
+            samples: u64::MAX,
+            frames: 1,
+            segment: 0,
+            lane: String::new(),
+            slack_ms: Some(1e300),
+            made_ms: -1e300,
+        };
+        let usage = UsageFields { frames: u64::MAX, samples: u64::MAX, text_starved_ms: 1e300, ..usage(0) };
+        vec![json(&ServerMessage::Chunk(trace)), packet(1, 20), end(usage)]
+    };
+    let run = measure(&format!("a=native+pcm,ws://{}", native(24_000, huge).await), &[]).await;
+    one_clear_error(&run, "numbers without sense");
+    assert!(run.error.as_deref().is_some_and(|error| error.contains("frames")), "{:?}", run.error);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_beyond_all_bounds_are_a_failure_and_not_memory() {
+    for message in
+        [Message::binary(vec![0; 20 << 20]), Message::text("[".repeat(1 << 20)), Message::text("{}")]
+    {
+        let says = move || vec![message.clone(), end(usage(0))];
+        let run = measure(&format!("a=native+pcm,ws://{}", native(24_000, says).await), &[]).await;
+        // `{}` is a message of a later server, and the end of no frames that follows is whole.
+        if run.error.is_some() {
+            one_clear_error(&run, "a message");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sound_faster_than_it_is_played_is_no_stall_and_slower_is() {
+    let all_at_once = || (1..=100).map(|n| packet(n, 20)).chain([end(usage(100))]).collect();
+    let run = measure(&format!("a=native+pcm,ws://{}", native(24_000, all_at_once).await), &[]).await;
+    assert_eq!(run.error, None);
+    let rate = &run.report.targets[0].rates[0];
+    assert_eq!((rate.completed, rate.no_stall), (rate.offered, 1.0), "{rate:?}");
+    assert_eq!((rate.frames_made, rate.stall_s), (Some(100 * rate.offered), 0.0), "{rate:?}");
+
+    let slow = server(|socket| async move {
+        let mut socket = until_text(socket, 24_000).await;
+        for n in 1..=5 {
+            let _sent = socket.send(packet(n, 20)).await;
+            tokio::time::sleep(Duration::from_millis(60)).await;
+        }
+        let _sent = socket.send(end(usage(5))).await;
+        while next_json(&mut socket).await.is_some() {}
+    })
+    .await;
+    let run = measure(&format!("a=native+pcm,ws://{slow}"), &[]).await;
+    assert_eq!(run.error, None);
+    let rate = &run.report.targets[0].rates[0];
+    // Four waits of 40 ms each.
+    let each = rate.stall_s / rate.offered as f64;
+    assert!(rate.no_stall == 0.0 && (0.15..0.4).contains(&each), "{each}: {rate:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_hangs_in_the_middle_fails_and_its_report_is_kept() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let hanging = server(move |socket| {
+        let asked = Arc::clone(&asked);
+        async move {
+            let mut socket = until_text(socket, 24_000).await;
+            let _sent = socket.send(packet(1, 20)).await;
+            // The probe is answered.
+            if asked.fetch_add(1, Relaxed) == 0 {
+                let _sent = socket.send(end(usage(1))).await;
+            }
+            while next_json(&mut socket).await.is_some() {}
+        }
+    })
+    .await;
+    let run = measure_with(&format!("a=native+pcm,ws://{hanging}"), impatient()).await;
+    one_clear_error(&run, "hangs");
+    let rate = &run.report.targets[0].rates[0];
+    assert!(rate.offered > 0 && rate.failed == rate.offered && rate.ttfa_ms.p50.is_none(), "{rate:?}");
+}
