@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::{EncodedPacket, StreamEncoder};
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 
 /// Samples encoded between two looks for a stream that waits for its first packet: 60 ms at 24 kHz, some
 /// 0.3 ms of work.
@@ -62,12 +63,18 @@ impl EncodePool {
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub(crate) fn start(threads: usize, bound: usize, clock: Clock) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        threads: usize,
+        bound: usize,
+        clock: Clock,
+        metrics: &Metrics,
+    ) -> std::io::Result<Self> {
         let queue = Arc::new(Queue { jobs: Mutex::new(Jobs::default()), arrived: Condvar::new() });
         for index in 0..threads {
             let queue = Arc::clone(&queue);
+            let metrics = metrics.clone();
             let name = format!("opus-{index}");
-            std::thread::Builder::new().name(name).spawn(move || work(&queue, clock))?;
+            std::thread::Builder::new().name(name).spawn(move || work(&queue, clock, &metrics))?;
         }
         Ok(Self { queue, bound })
     }
@@ -136,12 +143,12 @@ impl Queue {
     }
 }
 
-fn work(queue: &Queue, clock: Clock) {
+fn work(queue: &Queue, clock: Clock, metrics: &Metrics) {
     while let Some((job, left)) = queue.take() {
         let begun = clock.now();
         let packets = run(queue, job);
         let took = clock.now().since(begun).as_micros().max(0);
-        crate::metrics::encoded(packets, Duration::from_micros(took.unsigned_abs()), left);
+        metrics.encoded(packets, Duration::from_micros(took.unsigned_abs()), left);
     }
 }
 
@@ -224,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_packet_comes_ahead_of_the_rest() {
-        let pool = EncodePool::start(1, 4, Clock::start()).expect("a thread");
+        let pool = EncodePool::start(1, 4, Clock::start(), &Metrics::default()).expect("a thread");
         let (reply, mut replies) = mpsc::channel(REPLIES_PER_JOB);
         assert!(pool.submit(job(9, 3_840, &reply)).is_ok());
         let first = replies.recv().await.expect("a reply");
@@ -235,7 +242,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stock_of_audio_does_not_delay_another_streams_first_packet() {
-        let pool = EncodePool::start(1, 8, Clock::start()).expect("a thread");
+        let pool = EncodePool::start(1, 8, Clock::start(), &Metrics::default()).expect("a thread");
         let (reply, mut replies) = mpsc::channel(8 * REPLIES_PER_JOB);
         // Ten seconds of one stream, then the beginnings of three.
         assert!(pool.submit(job(1, 240_000, &reply)).is_ok());
@@ -255,7 +262,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_pool_gives_the_job_back() {
-        let pool = EncodePool::start(0, 1, Clock::start()).expect("no thread is asked for");
+        let pool =
+            EncodePool::start(0, 1, Clock::start(), &Metrics::default()).expect("no thread is asked for");
         let (reply, _replies) = mpsc::channel(4);
         assert!(pool.submit(job(1, 960, &reply)).is_ok());
         let back = pool.submit(job(2, 960, &reply)).expect_err("no room");
@@ -264,7 +272,7 @@ mod tests {
 
     #[tokio::test]
     async fn samples_that_are_no_numbers_fail_their_stream_only() {
-        let pool = EncodePool::start(1, 4, Clock::start()).expect("a thread");
+        let pool = EncodePool::start(1, 4, Clock::start(), &Metrics::default()).expect("a thread");
         let (reply, mut replies) = mpsc::channel(8);
         let mut bad = job(1, 960, &reply);
         bad.samples[500] = f32::NAN;
