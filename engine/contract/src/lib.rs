@@ -12,6 +12,7 @@ mod ids;
 mod info;
 mod output;
 mod request;
+mod spread;
 mod stage;
 mod time;
 mod trace;
@@ -23,6 +24,7 @@ pub use ids::{ContextId, DeviceId, Epoch, LaunchId, ModelId, PageId, SlotId, Ver
 pub use info::{EngineInfo, Layout, Limits, ModelInfo, SamplingDefaults, VoiceInfo, VoiceKind};
 pub use output::{Chunk, FinishReason, Output, Usage};
 pub use request::{Clip, CloneMode, OpenContext, Playback, Sampling, TextAccepted, VoiceChoice};
+pub use spread::Spread;
 pub use stage::{Lane, Partition, ShapeKey, Stage};
 pub use time::{Span, Tick};
-pub use trace::{DeviceReport, EngineStats, LaneStats, LaunchSpan};
+pub use trace::{DeviceReport, EngineStats, LaneStats, LaunchSpan, StageShape};

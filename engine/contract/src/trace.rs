@@ -1,6 +1,8 @@
 //! What an engine lets others see of its lanes: finished launches and running totals.
 
-use crate::{DeviceId, Health, Lane, LaunchId, Stage, Tick};
+use std::collections::BTreeMap;
+
+use crate::{DeviceId, Health, Lane, LaunchId, Spread, Stage, Tick};
 
 /// One finished launch, for traces and tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +19,17 @@ pub struct LaunchSpan {
     pub cores: Vec<u32>,
     /// The rule that launched it (scheduler's words).
     pub reason: &'static str,
+}
+
+/// Launches that take about as long as each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StageShape {
+    pub stage: Stage,
+    pub lane: Lane,
+    /// Captured frames of a codec launch; 0 for other stages.
+    pub length: u32,
+    /// Live rows, rounded up as a device's buckets are.
+    pub rows: u32,
 }
 
 /// Totals since start for one lane.
@@ -58,6 +71,10 @@ pub struct EngineStats {
     pub cancelled_freed: [u64; 4],
     /// Times the engine woke because something fell due, by what it was (scheduler's words).
     pub wakes: Vec<(&'static str, u64)>,
+    /// How long launches took on the device.
+    pub stages: BTreeMap<StageShape, Spread>,
+    /// Time the engine's thread took, from what woke it to the last launch, when it launched anything.
+    pub rounds: Spread,
 }
 
 /// One device of an engine, for people, readiness and metrics.
@@ -107,6 +124,10 @@ impl EngineStats {
                 *sum += count;
             }
         }
+        for (shape, spread) in &other.stages {
+            self.stages.entry(*shape).or_default().add(spread);
+        }
+        self.rounds.add(&other.rounds);
         for (reason, count) in &other.wakes {
             match self.wakes.iter_mut().find(|(known, _)| known == reason) {
                 Some((_, sum)) => *sum += count,

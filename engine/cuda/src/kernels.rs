@@ -17,6 +17,12 @@ pub(crate) const fn shared_max((major, _): (i32, i32)) -> u32 {
     if major >= 9 { 220 << 10 } else { 96 << 10 }
 }
 
+/// Bytes of dynamic shared memory a kernel may ask for on a card of this compute capability.
+pub(crate) fn shared_limit(name: &str, capability: (i32, i32)) -> u32 {
+    let large = ["product_tensor", "product_hopper", "conv_window", "conv_hopper", "unit_hopper", "sample"];
+    if large.iter().any(|family| name.starts_with(family)) { shared_max(capability) } else { SHARED_SMALL }
+}
+
 /// Kernels found so far, and the libraries they come from.
 pub(crate) struct Kernels {
     libraries: Vec<(&'static str, sys::CUlibrary)>,
@@ -44,11 +50,7 @@ impl Kernels {
             what: format!("there is no kernel {name}"),
         };
         let &(_, library) = self.libraries.iter().find(|(known, _)| *known == file).ok_or_else(missing)?;
-        let large =
-            ["product_tensor", "product_hopper", "conv_window", "conv_hopper", "unit_hopper", "sample"];
-        let large = large.iter().any(|family| name.starts_with(family));
-        let most = shared_max(driver.capability);
-        let kernel = driver.kernel(library, name, if large { most } else { SHARED_SMALL })?;
+        let kernel = driver.kernel(library, name, shared_limit(name, driver.capability))?;
         self.found.insert(name.to_owned(), kernel);
         Ok(kernel)
     }

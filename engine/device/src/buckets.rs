@@ -17,6 +17,14 @@ pub fn row_buckets(least: u32, most: u32) -> Vec<u32> {
     list
 }
 
+/// The bucket for `rows`, in a list from one row up that has no end.
+#[must_use]
+pub fn row_bucket(rows: u32) -> u32 {
+    let rows = rows.max(1);
+    let step = if rows <= 8 { return rows.next_power_of_two() } else { (1 << (rows - 1).ilog2()) / 4 };
+    rows.next_multiple_of(step)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,6 +41,7 @@ mod tests {
         let list = row_buckets(1, 1_024);
         for rows in 1..=1_024 {
             let bucket = list.iter().find(|&&bucket| bucket >= rows).copied().unwrap_or(0);
+            assert_eq!(row_bucket(rows), bucket);
             assert!(bucket >= rows && (rows <= 8 || bucket * 4 <= rows * 5), "{rows} rows in {bucket}");
         }
         assert!(list.is_sorted() && list.len() < 40);

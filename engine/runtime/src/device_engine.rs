@@ -111,6 +111,7 @@ impl DeviceEngine {
             };
             let delivery = self.shared.mailbox.collect(self.clock.until(due, PARK_MAX));
             let now = self.clock.now();
+            let (woken, launched) = (now, self.flights.launched);
             self.shared.beat(now);
             self.watch.turn(now);
             if due <= now {
@@ -140,6 +141,9 @@ impl DeviceEngine {
             self.sched.handle_timeout(now);
             self.drain(now);
             self.publish(now);
+            if self.flights.launched > launched {
+                self.shared.round(self.clock.now().since(woken));
+            }
             if self.is_lost() || delivery.closing {
                 return;
             }

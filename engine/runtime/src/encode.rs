@@ -116,7 +116,7 @@ impl DeviceEngine {
         match self.next_launch(&mut encoding) {
             Ok(None) => self.encoding = Some(encoding),
             Ok(Some(features)) => {
-                self.shared.trace(LaunchSpan {
+                let span = LaunchSpan {
                     device: self.seat.device,
                     launch: encoding.launch,
                     lane: Lane::Lm,
@@ -126,7 +126,8 @@ impl DeviceEngine {
                     finished: now,
                     cores: encoding.cores.clone(),
                     reason: encoding.why.reason,
-                });
+                };
+                self.shared.trace(span, 0);
                 let result = Ok((encoding.key, Arc::new(features)));
                 self.finish_encode(now, encoding.launch, encoding.started, result);
             }

@@ -15,6 +15,8 @@ use crate::watch::Watched;
 pub(crate) struct Flights {
     open: BTreeMap<LaunchId, Flight>,
     pub(crate) samples: BTreeMap<(LaunchId, u32), Box<[f32]>>,
+    /// Launches since start.
+    pub(crate) launched: u64,
 }
 
 struct Flight {
@@ -182,6 +184,7 @@ impl DeviceEngine {
         let StageInputs { rows, tokens, inputs } = inputs;
         let (stage, predicted) = (flight.stage, flight.why.expected);
         self.flights.open.insert(launch, flight);
+        self.flights.launched += 1;
         let launch = Launch { launch, lane, executable, rows, tokens, inputs };
         self.launch_watched(stage, predicted, launch)
     }
@@ -227,7 +230,7 @@ impl DeviceEngine {
             cores,
             reason: flight.why.reason,
         };
-        self.shared.trace(span);
+        self.shared.trace(span, flight.length);
         self.complete(now, Completion { launch, at: finished, took, result });
     }
 

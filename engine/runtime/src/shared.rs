@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use contract::{
     ContextId, EngineError, EngineStats, FinishReason, Health, LaunchSpan, Output, OutputSink, SinkFull,
-    Span, Tick, Usage,
+    Span, Spread, StageShape, Tick, Usage,
 };
+use device::row_bucket;
 use models::SegmentText;
 use sched::{EncodeKey, Forecast, WakeReason};
 
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     /// Contexts registered since start.
     registered: AtomicU64,
     launches: Mutex<VecDeque<LaunchSpan>>,
+    times: Mutex<Times>,
     failure: Mutex<Option<EngineError>>,
     heartbeat: AtomicU64,
     /// An engine thread that has not gone round for this long is dead: it wakes at least ten times as often.
@@ -40,6 +42,13 @@ pub(crate) struct Shared {
     wakes: [AtomicU64; WakeReason::ALL.len()],
     /// Clips the engine has yet to forget.
     forgotten: Mutex<Vec<Forgotten>>,
+}
+
+/// How long launches, and the thread's own rounds, took.
+#[derive(Default)]
+struct Times {
+    stages: BTreeMap<StageShape, Spread>,
+    rounds: Spread,
 }
 
 /// What the engine thread foresees for the next context, as of when it last went round.
@@ -99,6 +108,7 @@ impl Shared {
             outlook: Mutex::default(),
             registered: AtomicU64::new(0),
             launches: Mutex::new(VecDeque::new()),
+            times: Mutex::default(),
             failure: Mutex::new(None),
             heartbeat: AtomicU64::new(0),
             silence_max,
@@ -218,12 +228,21 @@ impl Shared {
         }
     }
 
-    pub(crate) fn trace(&self, span: LaunchSpan) {
+    /// A launch has ended; `length` are its captured frames, if it was a codec's.
+    pub(crate) fn trace(&self, span: LaunchSpan, length: u32) {
+        let LaunchSpan { stage, lane, .. } = span;
+        let shape = StageShape { stage, lane, length, rows: row_bucket(span.rows) };
+        lock(&self.times).stages.entry(shape).or_default().record(span.finished.since(span.started));
         let mut launches = lock(&self.launches);
         if launches.len() == LAUNCHES_KEPT {
             launches.pop_front();
         }
         launches.push_back(span);
+    }
+
+    /// A round of the engine's thread that launched something took this long.
+    pub(crate) fn round(&self, took: Span) {
+        lock(&self.times).rounds.record(took);
     }
 
     pub(crate) fn launches(&self, max: usize) -> Vec<LaunchSpan> {
@@ -250,6 +269,10 @@ impl Shared {
         let mut stats = lock(&self.stats).clone();
         let count = |reason: WakeReason| self.wakes[reason as usize].load(Ordering::Relaxed);
         stats.wakes = WakeReason::ALL.map(|reason| (reason.name(), count(reason))).to_vec();
+        let times = lock(&self.times);
+        stats.stages.clone_from(&times.stages);
+        stats.rounds.clone_from(&times.rounds);
+        drop(times);
         stats.mailbox_depth = u32::try_from(self.mailbox.depth()).unwrap_or(u32::MAX);
         stats
     }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use contract::{FinishReason, Lane, LaunchSpan, Layout, Stage};
+use contract::{FinishReason, Lane, LaunchSpan, Layout, Span, Stage, StageShape};
 use support::{SENTENCE, begin, engine, request};
 
 /// One after the other: the engine of this file is shared.
@@ -105,6 +105,31 @@ fn a_long_background_executable_delays_the_next_lm_step_by_at_most_a_tenth() {
     // Its arithmetic may be slowed by what the processor's cores share (pipelines of one physical core, caches,
     // memory), but lanes on the same cores would take twice as long.
     assert!(2 * took <= 3 * took_clear, "{took} us beside a background launch, {took_clear} us without");
+}
+
+#[test]
+fn the_times_of_launches_are_kept_by_stage_lane_and_rows() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let launches = load(8);
+    let stats = engine().stats();
+    let count = |lane| -> u64 {
+        stats.stages.iter().filter(|(shape, _)| shape.lane == lane).map(|(_, spread)| spread.count()).sum()
+    };
+    for (lane, totals) in
+        [(Lane::Background, stats.background), (Lane::Lm, stats.lm), (Lane::Urgent, stats.urgent)]
+    {
+        assert_eq!(count(lane), totals.launches, "{lane:?}");
+    }
+    let decodes = |span: &&LaunchSpan| span.stage == Stage::Decode && span.rows == 8;
+    let traced: Vec<u64> = launches.iter().filter(decodes).map(length).collect();
+    let shape = StageShape { stage: Stage::Decode, lane: Lane::Lm, length: 0, rows: 8 };
+    let kept = &stats.stages[&shape];
+    let middle = kept.quantile(0.5).as_micros().unsigned_abs();
+    assert!(kept.count() >= traced.len() as u64 && !traced.is_empty());
+    // Other tests' launches are among them, on the same engine: only the order of size is the same.
+    let usual = median(traced);
+    assert!(middle * 2 > usual && middle < usual * 2, "{middle} us kept, {usual} us traced");
+    assert!(stats.rounds.count() > 0 && stats.rounds.quantile(0.5) > Span::ZERO);
 }
 
 fn length(span: &LaunchSpan) -> u64 {

@@ -196,7 +196,6 @@ impl Sched {
                 running: self.slots.used(),
                 pages_used: self.pages.used(),
                 pages_total: self.pages.total(),
-                mailbox_depth: 0,
                 ready_chunks: self.index.heads.len() as u32,
                 background: counters.background,
                 lm: counters.lm,
@@ -207,12 +206,12 @@ impl Sched {
                 finished_cancelled: counters.finished_cancelled,
                 finished_failed: counters.finished_failed,
                 encodes: counters.encodes,
-                encode_hits: 0,
                 frames: counters.frames,
                 chunks_late: counters.chunks_late,
                 cancelled_lm_freed: counters.cancelled_lm_freed,
                 cancelled_freed: counters.cancelled_freed,
-                wakes: Vec::new(),
+                // The rest is the runtime's to know.
+                ..EngineStats::default()
             },
             counters,
             slots_free: self.slots.free(),

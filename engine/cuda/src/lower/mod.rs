@@ -10,6 +10,8 @@ mod dense;
 mod encode;
 mod hopper;
 mod norm;
+#[cfg(test)]
+mod published;
 mod rows;
 mod step;
 mod storage;

@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use device::program::{Activation, AttentionShape, ConvShape, ProgramBuilder, Rope, Snake};
 use device::{Dtype, PagedSpec, StateSpec, WeightForm, WeightId};
 
+use super::published::SIZES;
 use super::*;
 use crate::compile::{SOURCES, compile_all};
 use crate::kernels::file_of;
@@ -310,6 +311,11 @@ fn every_kernel_a_lowering_names_is_in_the_machine_code_it_is_looked_up_in() {
         let code = code(architecture);
         assert!(!holds(&code, "no_such_kernel"));
         let mut names = BTreeSet::new();
+        for (_, size) in &*SIZES {
+            size.each(targets[0], |_, _, lowered| {
+                names.extend(kernels(lowered).into_iter().map(str::to_owned))
+            });
+        }
         for program in &programs {
             for target in targets {
                 for batch in [2, 12, 20, 50, 100, 200] {

@@ -29,7 +29,7 @@ use contract::{EngineError, Span, TextAccepted, Tick};
 
 pub use config::{Config, Limits};
 pub use output::{AudioFormat, EncodeJob, EncodeWork, Encoded, EngineCommand, EpochKey, Output, Said};
-pub use reference::ReferenceJob;
+pub use reference::{ClipForm, JUDGED_MAX, ReferenceJob};
 pub use replay::{REPLAY_AGE_MAX, REPLAY_BYTES_MAX, REPLAY_PACKETS_MAX};
 pub use timeout::TimeoutReason;
 pub use utterance::TAIL_WAIT;
@@ -286,7 +286,7 @@ impl Session {
             earlier(utterance.dry_at(), TimeoutReason::TailWait);
             earlier(context.idle_at(self.config.limits.context_idle), TimeoutReason::ContextIdle);
             if self.may_send() {
-                earlier(context.next_packet(&self.pings.link), TimeoutReason::Pacing);
+                earlier(context.next_packets(&self.pings.link), TimeoutReason::Pacing);
             }
             if !utterance.ended {
                 earlier(utterance.clock.poll_timeout(self.now), TimeoutReason::Reports);

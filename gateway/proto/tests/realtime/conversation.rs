@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use contract::{EngineError, FinishReason, Span};
 use proto::realtime::Start;
-use proto::session::Message;
+use proto::session::{ClipForm, Message};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -360,7 +360,8 @@ fn a_committed_recording_becomes_the_voice_when_the_commit_says_so() {
     client.say("One.");
     client.ask(&json!({}));
     let job = &client.references[0];
-    assert_eq!((job.packets.concat().len(), job.sample_rate), (4, 24_000));
+    let ClipForm::Packets { sample_rate, packets, .. } = &job.form else { panic!("{job:?}") };
+    assert_eq!((packets.concat().len(), *sample_rate), (4, 24_000));
     assert_eq!(job.transcript.as_deref(), Some("Hm."));
 }
 
