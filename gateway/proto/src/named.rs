@@ -61,6 +61,12 @@ pub(crate) const fn binary() -> Unread {
     (None, WireError::InvalidJson { at: 0, what: "binary messages are not read here" })
 }
 
+/// The context that ended because its text had nothing to speak, a turn of "..." say: its client gets the end of
+/// a turn, with no sound, since it could not have known.
+pub(crate) fn ended_unspoken(said: &ErrorMessage) -> Option<u16> {
+    said.context.filter(|_| said.error.code == WireError::EmptyText.code())
+}
+
 /// Contexts by the name that the client gave them. As many as a session has open, which it bounds.
 #[derive(Debug)]
 pub(crate) struct Named<T> {

@@ -6,7 +6,7 @@ use super::error::code;
 use super::message::{ClientMessage, ServerMessage};
 use super::{Alignment, Contexts, Options};
 use crate::dialect::{Dialect, Event, Manner, Step};
-use crate::named::{self, Gatherer, Named, Speaker, binary, unreadable};
+use crate::named::{self, Gatherer, Named, Speaker, binary, ended_unspoken, unreadable};
 use crate::speech::SpeechReference;
 use crate::wire::{CloseCode, ErrorMessage, Open, ServerMessage as Said, Speed, Text};
 
@@ -181,18 +181,23 @@ impl Socket {
                     context.gatherer = Some(Gatherer::new(encoding, serial, opened.audio.pre_skip));
                 }
             }
-            Said::End(end) => {
-                self.write(end.context, true, steps);
-                if let Some((name, _)) = self.contexts.remove(end.context) {
-                    self.say_final(&name, steps);
-                    if self.options.contexts == Contexts::One {
-                        steps.push(Step::Close(CloseCode::Done));
-                    }
-                    self.close_if_done(steps);
-                }
-            }
-            Said::Error(error) => self.failed(error, steps),
+            Said::End(end) => self.ended(end.context, steps),
+            Said::Error(error) => match ended_unspoken(error) {
+                Some(number) => self.ended(number, steps),
+                None => self.failed(error, steps),
+            },
             _ => {}
+        }
+    }
+
+    fn ended(&mut self, number: u16, steps: &mut Vec<Step>) {
+        self.write(number, true, steps);
+        if let Some((name, _)) = self.contexts.remove(number) {
+            self.say_final(&name, steps);
+            if self.options.contexts == Contexts::One {
+                steps.push(Step::Close(CloseCode::Done));
+            }
+            self.close_if_done(steps);
         }
     }
 

@@ -34,6 +34,7 @@ pub use speed::Speed;
 
 pub(crate) use decode::{loudness, sampling, speed, voice};
 pub(crate) use fields::Fields;
+pub use fields::INTEGER_MAX;
 
 /// The WebSocket subprotocol of this wire.
 pub const SUBPROTOCOL: &str = "voxlane.v1";
