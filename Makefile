@@ -6,7 +6,7 @@ NVRTC := $(TOOLS)/nvrtc/nvidia/cu13/lib
 export PATH := $(TOOLS)/cmake/data/bin:$(PATH)
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run build test rust-test device-test stages browser-test client-test deploy-test wer bench longtext parity sim validate fmt lint clean-tools
+.PHONY: help run build test rust-test device-test device-memcheck stages card browser-test client-test deploy-test wer bench longtext parity sim validate fmt lint clean-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -31,8 +31,18 @@ device-test: $(TOOLS)/cmake.ok ## on a machine with a GPU: every op against its 
 	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p models --test parity forced:: -- --nocapture --test-threads=1
 	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p models --test parity forced:: -- --nocapture --test-threads=1
 
+device-memcheck: $(TOOLS)/cmake.ok ## on a machine with a GPU and compute-sanitizer: what kernels read and write outside their memory
+	VOXLANE_TEST_DEVICE=cuda:0 compute-sanitizer --tool memcheck --error-exitcode 9 --target-processes all \
+	  cargo test --locked -p cpu --test dense --test attention --test convolution -- --test-threads=1
+	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 compute-sanitizer --tool memcheck --error-exitcode 9 --target-processes all \
+	  cargo test --locked -p cpu --test dense --test attention --test convolution -- --test-threads=1
+
 stages: ## on a machine with a GPU: time every stage of a published size with random weights
 	cargo run --release --locked -p cuda --example stages -- 1.7b
+
+card: ## on a machine with a GPU: the figures of POINTS ("capacity:*", "split:*"...; `card.py --list` says which) into docs/h200.json
+	python3 tests/bench/card.py $(POINTS)
+	python3 tests/bench/render.py
 
 lint: $(TOOLS)/cmake.ok ## formatting and clippy, as CI does
 	cargo fmt --all --check

@@ -23,6 +23,28 @@ impl RawEncoding {
         }
     }
 
+    /// Appends samples in this encoding.
+    pub fn encode(self, samples: &[f32], out: &mut Vec<u8>) {
+        match self {
+            Self::ALaw => g711::encode_a_law(samples, out),
+            Self::F32Le => encode_f32le(samples, out),
+            Self::MuLaw => g711::encode_mu_law(samples, out),
+            Self::S16Le => encode_s16le(samples, out),
+        }
+    }
+
+    /// Appends the samples that lie whole in `bytes`; the rest of a last one is nothing.
+    pub fn decode(self, bytes: &[u8], out: &mut Vec<f32>) {
+        match self {
+            Self::ALaw => g711::decode_a_law(bytes, out),
+            Self::F32Le => out.extend(bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four))),
+            Self::MuLaw => g711::decode_mu_law(bytes, out),
+            Self::S16Le => {
+                out.extend(bytes.as_chunks().0.iter().map(|pair| from_i16(i16::from_le_bytes(*pair))))
+            }
+        }
+    }
+
     /// Appends the samples of `bytes`, whole s16le ones, in this encoding.
     pub fn extend_from_s16le(self, bytes: &[u8], out: &mut Vec<u8>) {
         let (pairs, _) = bytes.as_chunks::<2>();

@@ -62,16 +62,11 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let Some(recorder) = app.metrics else {
-        let reason = "another metrics recorder is installed in this process";
-        return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason).into_response();
-    };
     if let Some(engine) = app.handle() {
-        crate::metrics::engine(&engine.stats());
-        crate::metrics::devices(&engine.devices());
+        app.metrics.engine(&engine.stats());
+        app.metrics.devices(&engine.devices());
     }
-    recorder.run_upkeep();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], recorder.render()).into_response()
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.render()).into_response()
 }
 
 /// Each device by itself: the process is ready while one of them is.

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use contract::{EngineHandle, Health};
-use metrics_exporter_prometheus::PrometheusHandle;
 use proto::paces::Paces;
 
 use crate::auth::{Auth, Policy};
@@ -14,12 +13,13 @@ use crate::drain::Drain;
 use crate::encode::EncodePool;
 use crate::error::ApiError;
 use crate::lexicons::Lexicons;
+use crate::metrics::Metrics;
 use crate::quotas::{Ledger, Share};
 use crate::stream::Registry;
 use crate::usage::UsageLog;
 use crate::voices::Store;
 
-/// The process's state behind every endpoint.
+/// A server's state behind every endpoint.
 pub struct App {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
@@ -36,7 +36,7 @@ pub struct App {
     paces: Mutex<Paces>,
     /// When the process started, for listings that ask for a calendar time.
     pub(crate) started_unix: u64,
-    pub(crate) metrics: Option<&'static PrometheusHandle>,
+    pub(crate) metrics: Metrics,
     /// Drawn at start, so that ids of two processes differ.
     prefix: String,
     requests: AtomicU64,
@@ -49,11 +49,12 @@ impl App {
     /// # Errors
     /// When the operating system gives no thread or no random bytes, or the folder of voices cannot be used.
     pub(crate) fn new(config: Config, clock: Clock) -> std::io::Result<Arc<Self>> {
+        let metrics = Metrics::default();
         let sessions = config.server.sessions_max as usize;
         // One piece of each live context can wait; a session seldom has more than two.
         let bound = (sessions * 2).max(64);
-        let encode = EncodePool::start(config.opus.threads, bound, clock)?;
-        let usage = UsageLog::open(config.log.usage.as_deref())?;
+        let encode = EncodePool::start(config.opus.threads, bound, clock, &metrics)?;
+        let usage = UsageLog::open(config.log.usage.as_deref(), &metrics)?;
         let registry = Registry::new(sessions);
         let kept = &config.voices;
         let voices = kept.folder.as_deref().map(|folder| Store::open(folder, kept.per_tenant_max));
@@ -73,7 +74,7 @@ impl App {
             sessions: registry,
             paces: Mutex::new(Paces::default()),
             started_unix: crate::clock::unix_seconds(),
-            metrics: crate::metrics::install(),
+            metrics,
             prefix: random_hex::<4>()?,
             requests: AtomicU64::new(1),
             engine: OnceLock::new(),

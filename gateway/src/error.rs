@@ -74,7 +74,6 @@ impl ApiError {
 
     /// The answer to a request with this id.
     pub(crate) fn respond(&self, request_id: &str) -> Response {
-        crate::metrics::error(self.code);
         let body = ErrorBody { error: self.object(request_id) };
         // Only maps with keys that are no strings can fail, and there are none.
         let body = serde_json::to_string(&body).unwrap_or_default();

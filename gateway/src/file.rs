@@ -21,7 +21,7 @@ pub(crate) fn encoder(
     file_hz: u32,
     opus: OpusConfig,
 ) -> Result<StreamEncoder, CodecError> {
-    let form = if format == SpeechFormat::Opus { Form::Opus } else { Form::Pcm };
+    let form = if format == SpeechFormat::Opus { Form::Opus } else { Form::Raw(RawEncoding::S16Le) };
     StreamEncoder::new(form, model_hz, file_hz, opus)
 }
 

@@ -17,6 +17,7 @@ use tower::ServiceExt;
 
 use crate::config::ConfigError;
 use crate::drain::Drain;
+use crate::metrics::Metrics;
 use crate::proxies::Peer;
 use crate::tls::Tls;
 
@@ -87,14 +88,14 @@ pub(crate) async fn accept(
         match accepted {
             Ok((socket, peer)) => {
                 failing = false;
-                crate::metrics::connections(limits.connections_max - places.available_permits());
+                let counted = front.metrics.as_ref().map(Metrics::connected);
                 // The drain waits for connections, not only for what answers on them: an answer has
                 // ended when its last byte has left. One that comes during the drain only hears of it.
                 let guard = (!drain.draining()).then(|| drain.enter());
                 let served = front.clone().serve(socket, peer, router.clone(), limits, drain.clone());
                 tokio::spawn(async move {
                     served.await;
-                    drop((place, guard));
+                    drop((place, guard, counted));
                 });
             }
             Err(error) => {
@@ -113,6 +114,8 @@ pub(crate) async fn accept(
 #[derive(Clone, Default)]
 pub(crate) struct Front {
     pub(crate) tls: Option<Arc<Tls>>,
+    /// Where connections are counted, if they are.
+    pub(crate) metrics: Option<Metrics>,
 }
 
 /// Where a request's connection came from; in every request's extensions.
@@ -171,7 +174,8 @@ pub(crate) fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
 impl Front {
     async fn serve(self, socket: Stream, peer: Peer, router: Router, limits: ConnectionLimits, drain: Drain) {
         let timeout = limits.handshake_timeout;
-        match (socket, self.tls) {
+        let failed = || self.metrics.as_ref().map_or((), Metrics::tls_failed);
+        match (socket, &self.tls) {
             (Stream::Unix(socket), _) => {
                 serve(socket, Connected { peer, tls: false }, router, timeout, drain).await
             }
@@ -189,10 +193,10 @@ impl Front {
                         serve(socket, Connected { peer, tls: true }, router, timeout, drain).await
                     }
                     Ok(Err(error)) => {
-                        crate::metrics::tls_failed();
+                        failed();
                         tracing::debug!(%error, "TLS");
                     }
-                    Err(_) => crate::metrics::tls_failed(),
+                    Err(_) => failed(),
                 }
             }
         }

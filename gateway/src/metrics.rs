@@ -1,178 +1,244 @@
-//! Every metric's name, unit and meaning, in one place. The recorder is the process's own.
+//! Every metric's name, unit and meaning, in one place. A server has a registry of its own, so that two in one
+//! process count apart.
 
-use std::sync::OnceLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use contract::{DeviceReport, EngineStats, Health, LaneStats, Span, Spread};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 
 /// Borders of latency histograms, in seconds.
 const SECONDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0];
 
-/// Installs the recorder once; `None` when another recorder is already installed in the process.
-pub(crate) fn install() -> Option<&'static PrometheusHandle> {
-    static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
-    HANDLE.get_or_init(build).as_ref()
+/// Panics of the process: which server's work it was cannot be told where one is counted.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// The figures of one server. Clones count into the same ones.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    recorder: Arc<PrometheusRecorder>,
 }
 
-fn build() -> Option<PrometheusHandle> {
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
-        .ok()?
-        .install_recorder()
-        .ok()?;
-    describe();
-    Some(handle)
-}
-
-/// One answer or message refused with this code.
-pub(crate) fn error(code: &'static str) {
-    counter!("voxlane_errors_total", "code" => code).increment(1);
-}
-
-/// As [`error`], for a code that comes as text.
-pub(crate) fn error_named(code: String) {
-    counter!("voxlane_errors_total", "code" => code).increment(1);
-}
-
-/// A token that was not taken, by why: `missing`, `signature`, `expired`...
-pub(crate) fn token_refused(reason: &'static str) {
-    counter!("voxlane_tokens_refused_total", "reason" => reason).increment(1);
-}
-
-/// A TLS handshake that came to nothing.
-pub(crate) fn tls_failed() {
-    counter!("voxlane_tls_failures_total").increment(1);
-}
-
-/// A line of the usage log that could not be written.
-pub(crate) fn usage_lost() {
-    counter!("voxlane_usage_lines_lost_total").increment(1);
-}
-
-/// A client's clip became a voice.
-pub(crate) fn voice_kept() {
-    counter!("voxlane_voices_kept_total").increment(1);
-}
-
-/// A fetch of the key set: `done` or `failed`.
-pub(crate) fn key_set_fetched(outcome: &'static str) {
-    counter!("voxlane_key_set_fetches_total", "outcome" => outcome).increment(1);
-}
-
-/// From a context's first text (or an HTTP request's arrival) to its first audio at the socket.
-pub(crate) fn first_audio(door: &'static str, span: Span) {
-    let seconds = span.as_micros().max(0) as f64 / 1e6;
-    histogram!("voxlane_first_audio_seconds", "door" => door).record(seconds);
-}
-
-/// From the first samples leaving the engine to the first packet at the socket: our own share.
-pub(crate) fn first_packet(span: Span) {
-    histogram!("voxlane_first_packet_seconds").record(span.as_micros().max(0) as f64 / 1e6);
-}
-
-pub(crate) fn round_trip(span: Span) {
-    histogram!("voxlane_round_trip_seconds").record(span.as_micros().max(0) as f64 / 1e6);
-}
-
-pub(crate) fn context_finished(reason: &'static str) {
-    counter!("voxlane_contexts_finished_total", "reason" => reason).increment(1);
-}
-
-pub(crate) fn session_opened() {
-    gauge!("voxlane_sessions_open").increment(1.0);
-    counter!("voxlane_sessions_total").increment(1);
-}
-
-pub(crate) fn session_closed(close: &'static str) {
-    gauge!("voxlane_sessions_open").decrement(1.0);
-    counter!("voxlane_sessions_closed_total", "close" => close).increment(1);
-    if close == "slow_reader" {
-        counter!("voxlane_slow_readers_total").increment(1);
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
     }
 }
 
-/// A session woke because something of its own fell due.
-pub(crate) fn session_woke(reason: &'static str) {
-    counter!("voxlane_session_wakes_total", "reason" => reason).increment(1);
+impl Default for Metrics {
+    fn default() -> Self {
+        let builder = PrometheusBuilder::new();
+        // Only an empty list of borders is refused.
+        let builder = builder.set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS);
+        let recorder = builder.expect("there are borders").build_recorder();
+        let metrics = Self { recorder: Arc::new(recorder) };
+        metrics.on(describe);
+        metrics
+    }
 }
 
-pub(crate) fn connections(open: usize) {
-    gauge!("voxlane_connections_open").set(open as f64);
-}
-
-pub(crate) fn packets(sent: u64, bytes: u64) {
-    counter!("voxlane_packets_sent_total").increment(sent);
-    counter!("voxlane_packet_bytes_total").increment(bytes);
-}
-
-pub(crate) fn packets_late(count: u64) {
-    counter!("voxlane_packets_late_total").increment(count);
-}
-
-pub(crate) fn playback_reports(count: u64) {
-    counter!("voxlane_playback_reports_total").increment(count);
-}
-
-pub(crate) fn underruns(count: u64) {
-    counter!("voxlane_listener_underruns_total").increment(count);
-}
-
-pub(crate) fn playback_ignored(count: u64) {
-    counter!("voxlane_playback_reports_ignored_total").increment(count);
-}
-
-pub(crate) fn encoded(packets: usize, took: Duration, depth: usize) {
-    counter!("voxlane_opus_packets_total").increment(packets as u64);
-    counter!("voxlane_opus_busy_microseconds_total")
-        .increment(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-    gauge!("voxlane_opus_queue_depth").set(depth as f64);
-}
-
-pub(crate) fn queue_depth(queue: &'static str, depth: usize) {
-    histogram!("voxlane_queue_depth", "queue" => queue).record(depth as f64);
-}
-
+/// A panic was caught.
 pub(crate) fn panicked() {
-    counter!("voxlane_panics_total").increment(1);
+    PANICS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Copies an engine's counters, at each scrape.
-pub(crate) fn engine(stats: &EngineStats) {
-    gauge!("voxlane_engine_contexts_open").set(stats.open);
-    gauge!("voxlane_engine_contexts_running").set(stats.running);
-    gauge!("voxlane_engine_pages_used").set(stats.pages_used);
-    gauge!("voxlane_engine_pages_total").set(stats.pages_total);
-    gauge!("voxlane_engine_mailbox_depth").set(stats.mailbox_depth);
-    gauge!("voxlane_engine_ready_chunks").set(stats.ready_chunks);
-    lane("background", stats.background);
-    lane("lm", stats.lm);
-    lane("urgent", stats.urgent);
-    counter!("voxlane_engine_refused_total").absolute(stats.refused);
-    counter!("voxlane_engine_encodes_total").absolute(stats.encodes);
-    counter!("voxlane_engine_encode_hits_total").absolute(stats.encode_hits);
-    counter!("voxlane_engine_frames_total").absolute(stats.frames);
-    counter!("voxlane_engine_chunks_late_total").absolute(stats.chunks_late);
-    for (what, counts) in [("lm", stats.cancelled_lm_freed), ("all", stats.cancelled_freed)] {
-        for (steps, count) in ["0", "1", "2", "more"].into_iter().zip(counts) {
-            counter!("voxlane_engine_cancelled_freed_total", "what" => what, "steps" => steps)
-                .absolute(count);
-        }
+impl Metrics {
+    /// Does what the library's macros do on the recorder that is installed, on this one.
+    fn on<T>(&self, record: impl FnOnce() -> T) -> T {
+        metrics::with_local_recorder(&*self.recorder, record)
     }
-    for (reason, count) in &stats.wakes {
-        counter!("voxlane_engine_wakes_total", "reason" => *reason).absolute(*count);
+
+    /// Everything as Prometheus reads it.
+    pub(crate) fn render(&self) -> String {
+        self.on(|| counter!("voxlane_panics_total").absolute(PANICS.load(Ordering::Relaxed)));
+        self.upkeep();
+        self.recorder.handle().render()
     }
-    for (shape, spread) in &stats.stages {
-        let labels = [
-            ("stage", shape.stage.name().to_owned()),
-            ("lane", shape.lane.name().to_owned()),
-            ("frames", shape.length.to_string()),
-            ("rows", shape.rows.to_string()),
-        ];
-        times("voxlane_engine_launch_seconds", &labels, spread);
+
+    /// Puts what histograms were given into their buckets. Until then each value is kept by itself: somebody
+    /// must do this now and then, whether or not anyone reads them.
+    pub(crate) fn upkeep(&self) {
+        self.recorder.handle().run_upkeep();
     }
-    times("voxlane_engine_round_seconds", &[], &stats.rounds);
+
+    /// One answer or message refused with this code.
+    pub(crate) fn error(&self, code: &'static str) {
+        self.on(|| counter!("voxlane_errors_total", "code" => code).increment(1));
+    }
+
+    /// As [`Metrics::error`], for a code that comes as text.
+    pub(crate) fn error_named(&self, code: String) {
+        self.on(|| counter!("voxlane_errors_total", "code" => code).increment(1));
+    }
+
+    /// A token that was not taken, by why: `missing`, `signature`, `expired`...
+    pub(crate) fn token_refused(&self, reason: &'static str) {
+        self.on(|| counter!("voxlane_tokens_refused_total", "reason" => reason).increment(1));
+    }
+
+    /// A TLS handshake that came to nothing.
+    pub(crate) fn tls_failed(&self) {
+        self.on(|| counter!("voxlane_tls_failures_total").increment(1));
+    }
+
+    /// A line of the usage log that could not be written.
+    pub(crate) fn usage_lost(&self) {
+        self.on(|| counter!("voxlane_usage_lines_lost_total").increment(1));
+    }
+
+    /// A client's clip became a voice.
+    pub(crate) fn voice_kept(&self) {
+        self.on(|| counter!("voxlane_voices_kept_total").increment(1));
+    }
+
+    /// A fetch of the key set: `done` or `failed`.
+    pub(crate) fn key_set_fetched(&self, outcome: &'static str) {
+        self.on(|| counter!("voxlane_key_set_fetches_total", "outcome" => outcome).increment(1));
+    }
+
+    /// From a context's first text (or an HTTP request's arrival) to its first audio at the socket.
+    pub(crate) fn first_audio(&self, door: &'static str, span: Span) {
+        let seconds = span.as_micros().max(0) as f64 / 1e6;
+        self.on(|| histogram!("voxlane_first_audio_seconds", "door" => door).record(seconds));
+    }
+
+    /// From the first samples leaving the engine to the first packet at the socket: our own share.
+    pub(crate) fn first_packet(&self, span: Span) {
+        self.on(|| histogram!("voxlane_first_packet_seconds").record(span.as_micros().max(0) as f64 / 1e6));
+    }
+
+    pub(crate) fn round_trip(&self, span: Span) {
+        self.on(|| histogram!("voxlane_round_trip_seconds").record(span.as_micros().max(0) as f64 / 1e6));
+    }
+
+    pub(crate) fn context_finished(&self, reason: &'static str) {
+        self.on(|| counter!("voxlane_contexts_finished_total", "reason" => reason).increment(1));
+    }
+
+    pub(crate) fn session_opened(&self) {
+        self.on(|| {
+            gauge!("voxlane_sessions_open").increment(1.0);
+            counter!("voxlane_sessions_total").increment(1);
+        });
+    }
+
+    pub(crate) fn session_closed(&self, close: &'static str) {
+        self.on(|| {
+            gauge!("voxlane_sessions_open").decrement(1.0);
+            counter!("voxlane_sessions_closed_total", "close" => close).increment(1);
+            if close == "slow_reader" {
+                counter!("voxlane_slow_readers_total").increment(1);
+            }
+        });
+    }
+
+    /// A session woke because something of its own fell due.
+    pub(crate) fn session_woke(&self, reason: &'static str) {
+        self.on(|| counter!("voxlane_session_wakes_total", "reason" => reason).increment(1));
+    }
+
+    /// A connection was taken; it is counted out when what this gives is dropped.
+    pub(crate) fn connected(&self) -> OpenConnection {
+        self.on(|| gauge!("voxlane_connections_open").increment(1.0));
+        OpenConnection(self.clone())
+    }
+
+    pub(crate) fn packets(&self, sent: u64, bytes: u64) {
+        self.on(|| {
+            counter!("voxlane_packets_sent_total").increment(sent);
+            counter!("voxlane_packet_bytes_total").increment(bytes);
+        });
+    }
+
+    pub(crate) fn packets_late(&self, count: u64) {
+        self.on(|| counter!("voxlane_packets_late_total").increment(count));
+    }
+
+    pub(crate) fn playback_reports(&self, count: u64) {
+        self.on(|| counter!("voxlane_playback_reports_total").increment(count));
+    }
+
+    pub(crate) fn underruns(&self, count: u64) {
+        self.on(|| counter!("voxlane_listener_underruns_total").increment(count));
+    }
+
+    pub(crate) fn playback_ignored(&self, count: u64) {
+        self.on(|| counter!("voxlane_playback_reports_ignored_total").increment(count));
+    }
+
+    pub(crate) fn encoded(&self, packets: usize, took: Duration, depth: usize) {
+        self.on(|| {
+            counter!("voxlane_opus_packets_total").increment(packets as u64);
+            counter!("voxlane_opus_busy_microseconds_total")
+                .increment(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            gauge!("voxlane_opus_queue_depth").set(depth as f64);
+        });
+    }
+
+    pub(crate) fn queue_depth(&self, queue: &'static str, depth: usize) {
+        self.on(|| histogram!("voxlane_queue_depth", "queue" => queue).record(depth as f64));
+    }
+
+    /// Copies an engine's counters, at each scrape.
+    pub(crate) fn engine(&self, stats: &EngineStats) {
+        self.on(|| {
+            gauge!("voxlane_engine_contexts_open").set(stats.open);
+            gauge!("voxlane_engine_contexts_running").set(stats.running);
+            gauge!("voxlane_engine_pages_used").set(stats.pages_used);
+            gauge!("voxlane_engine_pages_total").set(stats.pages_total);
+            gauge!("voxlane_engine_mailbox_depth").set(stats.mailbox_depth);
+            gauge!("voxlane_engine_ready_chunks").set(stats.ready_chunks);
+            lane("background", stats.background);
+            lane("lm", stats.lm);
+            lane("urgent", stats.urgent);
+            counter!("voxlane_engine_refused_total").absolute(stats.refused);
+            counter!("voxlane_engine_encodes_total").absolute(stats.encodes);
+            counter!("voxlane_engine_encode_hits_total").absolute(stats.encode_hits);
+            counter!("voxlane_engine_frames_total").absolute(stats.frames);
+            counter!("voxlane_engine_chunks_late_total").absolute(stats.chunks_late);
+            for (what, counts) in [("lm", stats.cancelled_lm_freed), ("all", stats.cancelled_freed)] {
+                for (steps, count) in ["0", "1", "2", "more"].into_iter().zip(counts) {
+                    counter!("voxlane_engine_cancelled_freed_total", "what" => what, "steps" => steps)
+                        .absolute(count);
+                }
+            }
+            for (reason, count) in &stats.wakes {
+                counter!("voxlane_engine_wakes_total", "reason" => *reason).absolute(*count);
+            }
+            for (shape, spread) in &stats.stages {
+                let labels = [
+                    ("stage", shape.stage.name().to_owned()),
+                    ("lane", shape.lane.name().to_owned()),
+                    ("frames", shape.length.to_string()),
+                    ("rows", shape.rows.to_string()),
+                ];
+                times("voxlane_engine_launch_seconds", &labels, spread);
+            }
+            times("voxlane_engine_round_seconds", &[], &stats.rounds);
+        });
+    }
+
+    /// Copies each device's own counters, at each scrape.
+    pub(crate) fn devices(&self, reports: &[DeviceReport]) {
+        self.on(|| {
+            for DeviceReport { device, health, stats, .. } in reports {
+                let device = device.0.to_string();
+                let ready = if *health == Health::Ready { 1.0 } else { 0.0 };
+                gauge!("voxlane_device_ready", "device" => device.clone()).set(ready);
+                gauge!("voxlane_device_contexts_open", "device" => device.clone()).set(stats.open);
+                gauge!("voxlane_device_contexts_running", "device" => device.clone()).set(stats.running);
+                counter!("voxlane_device_frames_total", "device" => device.clone()).absolute(stats.frames);
+                for (lane, of_lane) in
+                    [("background", stats.background), ("lm", stats.lm), ("urgent", stats.urgent)]
+                {
+                    let labels = [("device", device.clone()), ("lane", lane.to_owned())];
+                    counter!("voxlane_device_busy_microseconds_total", &labels).absolute(of_lane.busy_us);
+                }
+            }
+        });
+    }
 }
 
 /// Quantiles since start, as a summary of Prometheus has them.
@@ -186,20 +252,12 @@ fn times(name: &'static str, labels: &[(&'static str, String)], spread: &Spread)
     counter!(format!("{name}_count"), labels).absolute(spread.count());
 }
 
-/// Copies each device's own counters, at each scrape.
-pub(crate) fn devices(reports: &[DeviceReport]) {
-    for DeviceReport { device, health, stats, .. } in reports {
-        let device = device.0.to_string();
-        let ready = if *health == Health::Ready { 1.0 } else { 0.0 };
-        gauge!("voxlane_device_ready", "device" => device.clone()).set(ready);
-        gauge!("voxlane_device_contexts_open", "device" => device.clone()).set(stats.open);
-        gauge!("voxlane_device_contexts_running", "device" => device.clone()).set(stats.running);
-        counter!("voxlane_device_frames_total", "device" => device.clone()).absolute(stats.frames);
-        for (lane, of_lane) in [("background", stats.background), ("lm", stats.lm), ("urgent", stats.urgent)]
-        {
-            let labels = [("device", device.clone()), ("lane", lane.to_owned())];
-            counter!("voxlane_device_busy_microseconds_total", &labels).absolute(of_lane.busy_us);
-        }
+/// One connection, as long as it is held.
+pub(crate) struct OpenConnection(Metrics);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.on(|| gauge!("voxlane_connections_open").decrement(1.0));
     }
 }
 

@@ -80,6 +80,7 @@ pub(crate) fn options(
         contexts_max: config.contexts_max,
         device: first.unwrap_or(DeviceChoice::Cpu { cores: None }),
         first_audio_limit: given(config.first_audio_limit),
+        steps_between_prefills: config.steps_between_prefills,
         stuck_after: given(config.stuck_after),
         without: without(config)?,
         faults: faults(config)?,
@@ -275,6 +276,18 @@ mod tests {
         for wrong in ["cpu:one", "cuda", "cuda:", "tpu", "cuda:0,1", "cpu,auto", "cpu,", "", "cpu,0"] {
             assert!(read_devices(wrong).is_err_and(|error| error.contains("cuda:0")), "{wrong}");
         }
+    }
+
+    #[test]
+    fn how_prompts_take_turns_is_the_engines_own_rule_until_the_key_says_otherwise() {
+        let steps = |text: &str| {
+            let config = crate::config::Layers::default().text("a file", text);
+            let config = config.resolve().and_then(|it| it.config()).expect("valid").engine;
+            options(&config, Some(Embedded::default()), Clock::start())
+                .expect("an engine")
+                .steps_between_prefills
+        };
+        assert_eq!((steps(""), steps("[engine]\nsteps_between_prefills = 2")), (0, 2));
     }
 
     #[test]

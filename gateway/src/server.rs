@@ -15,6 +15,7 @@ use crate::config::{Config, ConfigError};
 use crate::drain::Drain;
 use crate::engine::Embedded;
 use crate::listen::{ConnectionLimits, Front, ListenError, Listener, accept, bind, bind_unix};
+use crate::metrics::Metrics;
 use crate::reload::Reloader;
 use crate::tls::Tls;
 use crate::{admin, http};
@@ -115,8 +116,10 @@ impl Server {
         let admin = Listener::Tcp(self.admin);
         tokio::spawn(accept(admin, admin_router, admin_limits, Front::default(), end.clone(), end.clone()));
         tokio::spawn(crate::auth::keep_fresh(Arc::clone(&app)));
+        tokio::spawn(keep_up(app.metrics.clone(), end.clone()));
         let router = http::router(Arc::clone(&app));
-        let (front, leaving) = (Front { tls: self.tls }, app.drain.clone());
+        let (front, leaving) =
+            (Front { tls: self.tls, metrics: Some(app.metrics.clone()) }, app.drain.clone());
         if let Some(unix) = self.unix {
             let (router, front) = (router.clone(), front.clone());
             tokio::spawn(accept(Listener::Unix(unix), router, limits, front, leaving.clone(), end.clone()));
@@ -205,6 +208,14 @@ async fn lost(app: &App) -> String {
             Health::Failed(_) => failed += 1,
             Health::Ready | Health::Starting(_) => failed = 0,
         }
+    }
+}
+
+/// Keeps histograms small, however seldom they are read.
+async fn keep_up(metrics: Metrics, end: Drain) {
+    const EVERY: Duration = Duration::from_secs(5);
+    while tokio::time::timeout(EVERY, end.started()).await.is_err() {
+        metrics.upkeep();
     }
 }
 

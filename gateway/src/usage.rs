@@ -10,6 +10,7 @@ use contract::{FinishReason, Usage};
 use serde_json::json;
 
 use crate::auth::Principal;
+use crate::metrics::Metrics;
 
 /// Lines that may wait for the disk; what is beyond is counted and lost.
 const LINES_MAX: usize = 8_192;
@@ -22,6 +23,7 @@ enum Order {
 /// Where lines go. A thread of its own writes them, so that no socket waits for a disk.
 pub(crate) struct UsageLog {
     lines: Option<SyncSender<Order>>,
+    metrics: Metrics,
 }
 
 /// What a line says of who and where.
@@ -51,24 +53,28 @@ impl UsageLog {
     ///
     /// # Errors
     /// A file that cannot be opened.
-    pub(crate) fn open(path: Option<&Path>) -> std::io::Result<Self> {
-        let Some(path) = path else { return Ok(Self { lines: None }) };
+    pub(crate) fn open(path: Option<&Path>, metrics: &Metrics) -> std::io::Result<Self> {
+        let metrics = metrics.clone();
+        let Some(path) = path else { return Ok(Self { lines: None, metrics }) };
         let mut file = append_to(path)?;
         let (lines, waiting) = sync_channel(LINES_MAX);
         let path: PathBuf = path.to_owned();
+        let lost = metrics.clone();
         std::thread::Builder::new().name("usage".to_owned()).spawn(move || {
+            // A full disk takes part of a line: the next one must not be joined to it.
+            let mut torn = false;
             while let Ok(order) = waiting.recv() {
                 let done = match order {
-                    Order::Line(line) => file.write_all(line.as_bytes()),
+                    Order::Line(line) => append(&mut file, &line, &mut torn),
                     Order::Reopen => append_to(&path).map(|fresh| file = fresh),
                 };
                 if let Err(error) = done {
-                    crate::metrics::usage_lost();
+                    lost.usage_lost();
                     tracing::error!(%error, "the usage log");
                 }
             }
         })?;
-        Ok(Self { lines: Some(lines) })
+        Ok(Self { lines: Some(lines), metrics })
     }
 
     /// One utterance ended. `context` numbers it within its session; `sample_rate` is the model's.
@@ -98,13 +104,19 @@ impl UsageLog {
             line["context"] = context.into();
             line["epoch"] = epoch.into();
         }
-        order(lines, Order::Line(format!("{line}\n")));
+        self.order(lines, Order::Line(format!("{line}\n")));
     }
 
     /// Opens the file anew: a rotation has moved the old one away.
     pub(crate) fn reopen(&self) {
         if let Some(lines) = &self.lines {
-            order(lines, Order::Reopen);
+            self.order(lines, Order::Reopen);
+        }
+    }
+
+    fn order(&self, lines: &SyncSender<Order>, order: Order) {
+        if lines.try_send(order).is_err() {
+            self.metrics.usage_lost();
         }
     }
 }
@@ -120,12 +132,74 @@ pub(crate) fn joined(here: Usage, engine: Usage) -> Usage {
     }
 }
 
-fn order(lines: &SyncSender<Order>, order: Order) {
-    if lines.try_send(order).is_err() {
-        crate::metrics::usage_lost();
+/// Appends a whole line, after the end of one that was `torn`.
+fn append(file: &mut impl Write, line: &str, torn: &mut bool) -> std::io::Result<()> {
+    let text = if *torn { format!("\n{line}") } else { line.to_owned() };
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                *torn = true;
+                rest = &rest[written..];
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
+    *torn = false;
+    Ok(())
 }
 
 fn append_to(path: &Path) -> std::io::Result<File> {
     File::options().create(true).append(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with room for so many bytes more.
+    struct Disk {
+        room: usize,
+        written: Vec<u8>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let taken = bytes.len().min(self.room);
+            if taken == 0 {
+                return Err(std::io::ErrorKind::StorageFull.into());
+            }
+            self.room -= taken;
+            self.written.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fills_up_in_a_line_spoils_no_other_line() {
+        for room in 0..24 {
+            let mut disk = Disk { room, written: Vec::new() };
+            let mut torn = false;
+            let lines = ["{\"a\":1}\n", "{\"b\":2}\n", "{\"c\":3}\n"];
+            let kept = lines.map(|line| append(&mut disk, line, &mut torn).is_ok());
+            disk.room = usize::MAX;
+            append(&mut disk, "{\"last\":4}\n", &mut torn).expect("there is room again");
+            let text = String::from_utf8(disk.written).expect("ASCII");
+            let found: Vec<&str> = text.lines().collect();
+            for (line, kept) in lines.iter().zip(kept) {
+                assert!(!kept || found.contains(&line.trim_end()), "{room}: {text}");
+            }
+            // What was torn stands alone, so that whoever reads lines loses no other.
+            let part_of_one = |part: &str| lines.iter().any(|line| line.starts_with(part));
+            let (last, before) = found.split_last().expect("a line");
+            assert_eq!(*last, "{\"last\":4}", "{room}: {text}");
+            assert!(before.iter().all(|part| part_of_one(part)), "{room}: {text}");
+        }
+    }
 }

@@ -347,7 +347,7 @@ impl Utterance {
 
     /// Writes what was used into the account.
     fn settle(&mut self, reason: FinishReason) {
-        crate::metrics::context_finished(reason.name());
+        self.app.metrics.context_finished(reason.name());
         if let Some(account) = self.account.take() {
             self.app.usage.spoken(&account, None, reason, &self.usage, self.sample_rate);
         }

@@ -165,12 +165,40 @@ def h200(data: dict) -> str:
         f"Serving: `{data['commands']['serve']}` ({data['settings']}) and `{data['commands']['bench']}`, {data['host']}; one seed; every frame sent was "
         "decoded. Windows of 60 s confirm; shorter ones only show the way:",
         "",
-        *grid(["workload", "rate/s", "window", "commit", "SMs of lm/background", "offered", "refused", "TTFA p50", "p99, ms", "no stall", "attained", "goodput/s", "generator's cores"],
-              [[run["workload"], f"{run['rate']:.0f}", f"{run['window_s']:.0f} s", run["commit"], run["split"], str(run["offered"]), str(sum(run["refused_by"].values())),
+        *grid(["workload", "rate/s", "window", "commit", "SMs of lm/background", "what else", "offered", "refused", "TTFA p50", "p99, ms", "no stall", "attained", "goodput/s", "generator's cores"],
+              [[run["workload"], f"{run['rate']:.0f}", f"{run['window_s']:.0f} s", run["commit"], run["split"], otherwise(run), str(run["offered"]), str(sum(run["refused_by"].values())),
                 ms(run["ttfa_ms"]["p50"]), ms(run["ttfa_ms"]["p99"]), percent(run["no_stall"]), percent(run["attainment"]["200"]), f"{run['goodput']:.1f}",
                 f"{run['generator_cpu']:.2f}"] for run in data["runs"]]),
+        *served_launches(data["runs"]),
     ]
     return "\n".join(lines).rstrip()
+
+
+def otherwise(run: dict) -> str:
+    """How a run differs from one card serving the 1.7B with the defaults."""
+    said = [f"without {run['without']}" if run.get("without") else "", f"{run['devices']} cards" if run.get("devices", 1) > 1 else "",
+            "0.6B" if run.get("model", "").endswith("0.6b") else "", *(f"{key} {value}" for key, value in run.get("set", {}).items())]
+    return ", ".join(filter(None, said)) or "-"
+
+
+# Stage, lane and captured frames of the launches shown, and the rows of each.
+SHOWN = [("decode", "lm", 0, (32, 64, 128, 256)), ("prefill", "lm", 0, (1, 8)), ("codec", "background", 10, (1, 16, 64)),
+         ("codec", "urgent", 2, (1, 8)), ("codec", "urgent", 10, (1, 8))]
+
+
+def served_launches(runs: list) -> list[str]:
+    """What launches took inside the served graphs, for runs that recorded it (tests/bench/card.py)."""
+    runs = [run for run in runs if run.get("launches")]
+    if not runs:
+        return []
+    names = [f"{stage}{f' of {frames} frames' if frames else ''}, {lane}, {rows}" for stage, lane, frames, each in SHOWN for rows in each]
+    table = []
+    for run in runs:
+        took = {(row["stage"], row["lane"], row["frames"], row["rows"]): f"{row['p50']:.1f} / {row['p99']:.1f}" for row in run["launches"]}
+        table.append([run["workload"], f"{run['rate']:.0f}", run["commit"], f"{run['host_us']['p50']:.0f} / {run['host_us']['p99']:.0f}",
+                      *(took.get((stage, lane, frames, rows), "-") for stage, lane, frames, each in SHOWN for rows in each)])
+    return ["Inside those runs, median and 99th percentile since the server's start: the engine thread's rounds in us, then launches of so many live "
+            "rows (rounded up as buckets are) in ms:", "", *grid(["workload", "rate/s", "commit", "rounds", *names], table)]
 
 
 TABLES = [

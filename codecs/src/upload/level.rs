@@ -1,6 +1,8 @@
 //! Whether a clip can be a reference: long enough, loud enough, neither clipped nor offset, and speech-like
 //! enough that a voice could be in it.
 
+use std::ops::RangeInclusive;
+
 use crate::MonoAudio;
 
 /// Length of the pieces that are judged.
@@ -37,6 +39,8 @@ pub struct Verdict {
 pub enum Refusal {
     #[error("it lasts {found_ms} ms; at least {least_ms} ms are needed, and 3 to 15 s are best")]
     TooShort { found_ms: u64, least_ms: u64 },
+    #[error("it lasts {found_ms} ms; at most {most_ms} ms may be, and 3 to 15 s are best: cut it")]
+    TooLong { found_ms: u64, most_ms: u64 },
     #[error("it is silent, or nearly: {sound_ms} ms of sound; at least {SOUND_MS_MIN} ms are needed")]
     Silent { sound_ms: u64 },
     #[error("it is too quiet ({level_db:.0} dB below full scale): record it closer or louder")]
@@ -51,11 +55,14 @@ pub enum Refusal {
 ///
 /// # Errors
 /// The first [`Refusal`] that holds.
-pub fn judge(audio: &MonoAudio, least_ms: u64) -> Result<Verdict, Refusal> {
+pub fn judge(audio: &MonoAudio, length_ms: RangeInclusive<u64>) -> Result<Verdict, Refusal> {
     let verdict = measure(audio);
     let Verdict { duration_ms, sound_ms, level_db, clipped, offset } = verdict;
-    if duration_ms < least_ms {
-        return Err(Refusal::TooShort { found_ms: duration_ms, least_ms });
+    if duration_ms < *length_ms.start() {
+        return Err(Refusal::TooShort { found_ms: duration_ms, least_ms: *length_ms.start() });
+    }
+    if duration_ms > *length_ms.end() {
+        return Err(Refusal::TooLong { found_ms: duration_ms, most_ms: *length_ms.end() });
     }
     if offset.abs() > OFFSET_MAX {
         return Err(Refusal::Offset { offset });

@@ -5,6 +5,8 @@
 mod container;
 mod level;
 
+use std::ops::RangeInclusive;
+
 pub use level::{Refusal, Verdict, judge};
 
 use crate::{AudioLimits, CodecError, MonoAudio, ogg, wav};
@@ -18,8 +20,8 @@ pub const REFERENCE: AudioLimits = AudioLimits {
     rate_hz_min: 8_000,
 };
 
-/// Shortest reference clip.
-pub const REFERENCE_MS_MIN: u64 = 1_000;
+/// Length of a reference clip, in milliseconds.
+pub const REFERENCE_MS: RangeInclusive<u64> = 1_000..=REFERENCE.duration_ms_max as u64;
 
 /// Opus is decoded at this rate, whatever it was made from.
 const OPUS_RATE_HZ: u32 = 48_000;

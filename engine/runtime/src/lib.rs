@@ -77,6 +77,8 @@ pub struct OpenOptions {
     pub ttfa_target: Span,
     /// A context whose first audio is predicted later than this is refused; `None` leaves it to the device.
     pub first_audio_limit: Option<Span>,
+    /// Prefills may cut running contexts' chunks short, with so many steps between two; 0 lets them not.
+    pub steps_between_prefills: u32,
     /// A launch that stays away for longer than this (and for longer than twenty times its prediction) will not
     /// come back, and its device is lost; `None` leaves it to the device.
     pub stuck_after: Option<Span>,
@@ -104,6 +106,7 @@ impl OpenOptions {
             features: None,
             ttfa_target: Span::from_millis(200),
             first_audio_limit: None,
+            steps_between_prefills: 0,
             stuck_after: None,
             split: None,
             without: Without::default(),

@@ -136,6 +136,7 @@ pub(crate) fn prepare(
         prefill_tokens_max: batches.prefill_tokens,
         ttfa_target: options.ttfa_target,
         first_audio_limit: options.first_audio_limit.unwrap_or_else(|| first_audio_limit(&options.device)),
+        steps_between_prefills: options.steps_between_prefills,
         background_batch: batches.background,
         prefill_policy: options.without.prefill_policy(),
         ..SchedConfig::default()

@@ -92,7 +92,7 @@ impl Sched {
         let urgent_wait = self.lane_free_at(Lane::Urgent).since(now).max(Span::ZERO);
         let codec = view.codec_cost(Lane::Urgent, 1, first);
         // Between two packs running contexts get their steps.
-        let between = self.config.steps_between_prefills.unwrap_or(0);
+        let between = self.config.steps_between_prefills;
         let owed =
             between.saturating_sub(self.steps_since_prefill).saturating_add(packs.saturating_mul(between));
         let turns = deadline_aware && self.pace.contexts > 0;

@@ -39,9 +39,9 @@ pub struct SchedConfig {
     /// A prefill waits at most this long in a row for running contexts short of slack.
     pub deferral_cap: Span,
     /// Prefills may go for which chunks of running contexts have to be cut short to be in time, with at least so
-    /// many steps between two. `None` where short chunks cost nearly what long ones do: on a CPU they would
-    /// eat the time that they are to save. Simulated only so far.
-    pub steps_between_prefills: Option<u32>,
+    /// many steps between two; 0 lets none go. Not for where short chunks cost nearly what long ones do: on a CPU
+    /// they would eat the time that they are to save.
+    pub steps_between_prefills: u32,
     /// Prompt positions packed into one prefill launch (a single longer prompt still goes, alone).
     pub prefill_tokens_max: u32,
     pub prefill_rows_max: u32,
@@ -113,7 +113,7 @@ impl Default for SchedConfig {
             lm_depth: 1,
             lm_lead: Span::from_millis(6_000),
             deferral_cap: Span::from_millis(100),
-            steps_between_prefills: None,
+            steps_between_prefills: 0,
             prefill_tokens_max: 512,
             prefill_rows_max: 8,
             prefill_policy: PrefillPolicy::Automatic,

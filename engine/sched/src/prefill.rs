@@ -42,6 +42,7 @@ impl Sched {
         };
         self.deferring_since = None;
         self.counters.deferrals_to_cap += u64::from(reason == reason::PREFILL_CAP);
+        self.counters.prefills_by_cut += u64::from(reason == reason::PREFILL_CUT);
         if let Some(encode) = encode {
             return self.launch_encode(encode, reason);
         }
@@ -91,8 +92,8 @@ impl Sched {
         }
         // A chunk that would come late whole is cut, and then comes in time. Steps in between keep cut chunks
         // from following each other.
-        let turn = self.config.steps_between_prefills.is_some_and(|steps| self.steps_since_prefill >= steps);
-        if turn && self.index.least_cut_slack(&view) >= cost {
+        let steps = self.config.steps_between_prefills;
+        if steps > 0 && self.steps_since_prefill >= steps && self.index.least_cut_slack(&view) >= cost {
             return Some(reason::PREFILL_CUT);
         }
         let since = self.deferring_since.unwrap_or(self.now);
@@ -111,8 +112,8 @@ impl Sched {
     /// The slack that prefills are measured by: of whole chunks, or of cut ones where these may be asked for.
     pub(crate) fn slack_for_prefills(&self, view: &View<'_>) -> Span {
         match self.config.steps_between_prefills {
-            Some(_) => self.index.least_cut_slack(view),
-            None => self.index.least_slack(view),
+            0 => self.index.least_slack(view),
+            _ => self.index.least_cut_slack(view),
         }
     }
 

@@ -161,7 +161,7 @@ impl View<'_> {
                 let shortest = self.profile.shortest_length().min(length);
                 let missing = steps_to(end);
                 // Kept apart only where prefills go by it: the fewer keys differ, the fewer are looked at in a step.
-                let by_cut = self.config.steps_between_prefills.is_some();
+                let by_cut = self.config.steps_between_prefills > 0;
                 let least = if by_cut { steps_to(start.saturating_add(shortest)) } else { missing };
                 let deadline = self.deadline_at(context, base + u64::from(start));
                 let lane = if base + u64::from(start) == 0 { Lane::Urgent } else { Lane::Background };

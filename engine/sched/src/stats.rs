@@ -37,6 +37,8 @@ pub struct Counters {
     pub page_waits: u64,
     pub deferrals: u64,
     pub deferrals_to_cap: u64,
+    /// Prefills for which chunks of running contexts may have had to be cut.
+    pub prefills_by_cut: u64,
     pub ladder_changes: u64,
     pub policy_switches: u64,
     pub lanes_lost: u64,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use codecs::opus::OpusDecoder;
-use proto::wire::{End, ErrorObject, Flags, Header, Open, ServerMessage};
+use codecs::pcm::RawEncoding;
+use proto::wire::{End, ErrorObject, Flags, Header, Open, OpenedAudio, ServerMessage, WireCodec};
 use tokio::time::Instant;
 
 use crate::{ClientError, Event, Listener, Receiver, Sender};
@@ -41,7 +42,7 @@ pub struct Outcome {
     pub packets: u64,
     /// 48 kHz samples received, pre-skip taken off.
     pub media: u64,
-    /// Decoded at 24 kHz.
+    /// Decoded: Opus at 24 kHz, samples at the rate they came at.
     pub samples: Vec<f32>,
     /// The epoch's `end`, unless the connection ended first.
     pub end: Option<End>,
@@ -110,17 +111,22 @@ struct Run {
     origin: Instant,
     sent: Option<Instant>,
     listener: Listener,
-    decoder: Option<OpusDecoder>,
+    decode: bool,
+    /// Known once the context is open.
+    decoder: Option<Decoder>,
     outcome: Outcome,
+}
+
+enum Decoder {
+    Opus(Box<OpusDecoder>),
+    Raw(RawEncoding),
 }
 
 impl Run {
     fn new(context: u16, decode: bool) -> Self {
-        // A decoder for 24 kHz always exists.
-        let decoder = if decode { OpusDecoder::new(24_000, 0).ok() } else { None };
         let listener = Listener::new(context, 0, 0);
         let outcome = Outcome::default();
-        Self { context, origin: Instant::now(), sent: None, listener, decoder, outcome }
+        Self { context, origin: Instant::now(), sent: None, listener, decode, decoder: None, outcome }
     }
 
     fn now_us(&self) -> u64 {
@@ -136,10 +142,7 @@ impl Run {
             }
             Event::Message(ServerMessage::Opened(opened)) if opened.context == self.context => {
                 self.listener = Listener::new(self.context, 0, opened.audio.pre_skip);
-                if let Some(decoder) = &mut self.decoder {
-                    // Only a broken library refuses a reset; decoding would then show it.
-                    drop(decoder.reset(u32::from(opened.audio.pre_skip)));
-                }
+                self.decoder = if self.decode { Decoder::of(&opened.audio) } else { None };
             }
             Event::Message(ServerMessage::End(end)) if end.context == self.context => {
                 self.outcome.end = Some(end);
@@ -169,17 +172,11 @@ impl Run {
         if payload.is_empty() {
             return;
         }
-        let decoded = if header.flags.contains(Flags::END) {
-            let full = codecs::opus::packet_duration_48k(payload).unwrap_or(u32::from(header.duration));
-            decoder.decode_last(payload, full.saturating_sub(u32::from(header.duration)))
-        } else {
-            decoder.decode(payload)
-        };
-        let Ok(samples) = decoded else { return };
+        let Some(samples) = decoder.decode(header, payload) else { return };
         if self.outcome.first_sound.is_none() && samples.iter().any(|sample| sample.abs() > AUDIBLE) {
             self.outcome.first_sound = since;
         }
-        self.outcome.samples.extend_from_slice(samples);
+        self.outcome.samples.extend_from_slice(&samples);
     }
 
     fn finish(mut self) -> Outcome {
@@ -187,5 +184,33 @@ impl Run {
         self.outcome.underruns = self.listener.underruns();
         self.outcome.media = self.listener.media();
         self.outcome
+    }
+}
+
+impl Decoder {
+    /// `None` for a codec of a later server.
+    fn of(audio: &OpenedAudio) -> Option<Self> {
+        let (_, codec) = WireCodec::NAMES.iter().find(|(name, _)| *name == audio.codec)?;
+        match codec.encoding() {
+            Some(encoding) => Some(Self::Raw(encoding)),
+            None => OpusDecoder::new(24_000, u32::from(audio.pre_skip)).ok().map(Box::new).map(Self::Opus),
+        }
+    }
+
+    /// The samples of a packet, its end trimmed; `None` when it cannot be decoded.
+    fn decode(&mut self, header: &Header, payload: &[u8]) -> Option<Vec<f32>> {
+        match self {
+            Self::Opus(decoder) if header.flags.contains(Flags::END) => {
+                let full = codecs::opus::packet_duration_48k(payload).unwrap_or(u32::from(header.duration));
+                let trim = full.saturating_sub(u32::from(header.duration));
+                decoder.decode_last(payload, trim).ok().map(<[f32]>::to_vec)
+            }
+            Self::Opus(decoder) => decoder.decode(payload).ok().map(<[f32]>::to_vec),
+            Self::Raw(encoding) => {
+                let mut samples = Vec::new();
+                encoding.decode(payload, &mut samples);
+                Some(samples)
+            }
+        }
     }
 }

@@ -91,6 +91,8 @@ pub enum Step {
     Binary(Bytes),
     /// The client says this. `id` comes back in an error that answers it.
     Client { id: Option<String>, message: ClientMessage },
+    /// The file of a clip that the `open` of this context announced, whole.
+    Clip { context: u16, file: Bytes },
     /// Close the connection, after what has been written.
     Close(CloseCode),
     /// Forget a context at once, cancelling what it speaks: of its events only that epoch's `end` follows.

@@ -13,9 +13,10 @@ use codecs::pcm::RawEncoding;
 use crate::alignment::TimedCharacter;
 use crate::body::comments;
 use crate::dialect::Step;
+use crate::speech::SpeechReference;
 use crate::wire::{
-    CLOCK_HZ, ClientMessage, ContextRef, ErrorMessage, Flags, Header, PacketKind, Text, TextAppend,
-    Unreadable, WireError,
+    CLOCK_HZ, ClientMessage, ContextRef, ErrorMessage, Flags, Header, Open, PacketKind, ReferenceOpen, Text,
+    TextAppend, Unreadable, WireError,
 };
 
 /// 48 kHz samples gathered for one message. The session's bounds of what a socket may owe are only kept if
@@ -32,9 +33,38 @@ pub(crate) fn unreadable((id, error): Unread, steps: &mut Vec<Step>) {
     steps.push(Step::Unreadable(Box::new(Unreadable { id, error })));
 }
 
+/// Opens a context; where a clip came with the request it goes before any voice, as it does over HTTP.
+///
+/// # Errors
+/// A clip that is not in base64.
+pub(crate) fn open(
+    open: Open,
+    clip: Option<SpeechReference>,
+    steps: &mut Vec<Step>,
+) -> Result<(), WireError> {
+    let Some(clip) = clip else {
+        steps.push(Step::client(ClientMessage::Open(Box::new(open))));
+        return Ok(());
+    };
+    let file = clip.file().map_err(WireError::Engine)?;
+    let context = open.context;
+    let SpeechReference { transcript, mode, .. } = clip;
+    let about = ReferenceOpen { transcript, mode, ..ReferenceOpen::default() };
+    let open = Open { voice: None, reference: Some(about), ..open };
+    steps.push(Step::client(ClientMessage::Open(Box::new(open))));
+    steps.push(Step::Clip { context, file });
+    Ok(())
+}
+
 /// What a binary message is where only JSON is read.
 pub(crate) const fn binary() -> Unread {
     (None, WireError::InvalidJson { at: 0, what: "binary messages are not read here" })
+}
+
+/// The context that ended because its text had nothing to speak, a turn of "..." say: its client gets the end of
+/// a turn, with no sound, since it could not have known.
+pub(crate) fn ended_unspoken(said: &ErrorMessage) -> Option<u16> {
+    said.context.filter(|_| said.error.code == WireError::EmptyText.code())
 }
 
 /// Contexts by the name that the client gave them. As many as a session has open, which it bounds.

@@ -173,6 +173,38 @@ fn errors_name_their_context_and_end_it_alone() {
     assert!(rig.closed.is_none());
 }
 
+/// Models do say "..." now and then, and their clients cannot know that there is nothing to speak in it.
+#[test]
+fn a_turn_with_nothing_to_speak_ends_like_any_other_and_without_a_sound() {
+    let mut rig = eleven(Contexts::Many, &[]);
+    assert!(rig.send(&json!({"text": "... ", "context_id": "a", "flush": true})).is_empty());
+    let said = rig.send(&json!({"context_id": "a", "close_context": true}));
+    assert_eq!(said, [json!({"isFinal": true, "contextId": "a"})]);
+    assert_eq!(rig.closed, None);
+    rig.send(&json!({"text": "?!", "context_id": "b"}));
+    assert_eq!(finals(&rig.send(&json!({"close_socket": true}))), ["b"]);
+    assert_eq!(rig.closed, Some(CloseCode::Done));
+
+    let mut rig = eleven(Contexts::One, &[]);
+    rig.send(&json!({"text": "\u{2026} "}));
+    assert_eq!(rig.send(&json!({"text": ""})), [json!({"isFinal": true})]);
+    assert_eq!(rig.closed, Some(CloseCode::Done));
+
+    let mut rig = sonic();
+    let mut flushed = generate("c", "... ", true);
+    flushed["flush"] = json!(true);
+    assert_eq!(rig.send(&flushed)[0]["flush_done"], true, "nothing is waited for");
+    let said = rig.send(&generate("c", "", false));
+    assert_eq!((said.len(), &said[0]["type"], &said[0]["context_id"]), (1, &json!("done"), &json!("c")));
+    assert!(rig.opened.is_empty(), "no engine hears of it");
+    // What follows such a beginning is spoken with it.
+    rig.send(&generate("d", "... ", true));
+    rig.send(&generate("d", "Well.", false));
+    let key = rig.key(2, 0);
+    rig.speak_all(key, 4);
+    assert_eq!(rig.news().last().map(|event| event["type"].clone()), Some(json!("done")));
+}
+
 #[test]
 fn a_socket_that_is_asked_to_close_speaks_what_it_has_first() {
     let mut rig = eleven(Contexts::Many, &[]);

@@ -90,7 +90,7 @@ fn needed(method: &Method, path: &str) -> Option<Scope> {
 async fn unlocked(app: &App, policy: &Policy, headers: &HeaderMap) -> Principal {
     match find(headers) {
         Carried::Header(token) | Carried::Subprotocol(token) if token.starts_with(PREFIX) => {
-            policy.admit(&token, app.clock).await.unwrap_or_else(|_| Principal::open())
+            policy.admit(&token, app.clock, &app.metrics).await.unwrap_or_else(|_| Principal::open())
         }
         _ => Principal::open(),
     }
@@ -98,16 +98,18 @@ async fn unlocked(app: &App, policy: &Policy, headers: &HeaderMap) -> Principal 
 
 async fn admit(app: &App, policy: &Policy, headers: &HeaderMap, scope: Scope) -> Result<Principal, ApiError> {
     let admitted = match find(headers) {
-        Carried::Header(token) | Carried::Subprotocol(token) => policy.admit(&token, app.clock).await,
+        Carried::Header(token) | Carried::Subprotocol(token) => {
+            policy.admit(&token, app.clock, &app.metrics).await
+        }
         Carried::Nothing => Err(Refusal::Missing),
         Carried::Unclear => Err(Refusal::Malformed),
     };
     let principal = admitted.map_err(|refusal| {
-        crate::metrics::token_refused(refusal.name());
+        app.metrics.token_refused(refusal.name());
         unauthorized(refusal)
     })?;
     if !principal.scopes.allow(scope) {
-        crate::metrics::token_refused("scope");
+        app.metrics.token_refused("scope");
         let message = format!("this token does not have the scope {}", scope.name());
         return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message));
     }

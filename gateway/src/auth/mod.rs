@@ -25,7 +25,7 @@ pub(crate) use door::{Caller, cross_origin, door};
 pub(crate) use end::TokenEnd;
 pub(crate) use keys::{file as key_file, signing_key};
 pub(crate) use policy::Policy;
-pub(crate) use principal::{Kind, Principal, Scope, Scopes};
+pub(crate) use principal::{Kind, Principal, Scope, Scopes, is_name};
 
 use crate::app::App;
 use crate::clock::Clock;
@@ -58,7 +58,7 @@ pub(crate) async fn keep_fresh(app: Arc<App>) {
         let policy = app.auth.policy();
         let again = async {
             match &policy.remote {
-                Some(remote) => tokio::time::sleep(remote.refresh(app.clock).await).await,
+                Some(remote) => tokio::time::sleep(remote.refresh(app.clock, &app.metrics).await).await,
                 None => std::future::pending().await,
             }
         };

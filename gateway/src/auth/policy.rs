@@ -11,6 +11,7 @@ use super::principal::Principal;
 use super::remote::Remote;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
+use crate::metrics::Metrics;
 use crate::proxies::Proxies;
 
 pub(crate) struct Policy {
@@ -136,7 +137,12 @@ impl Policy {
     ///
     /// # Errors
     /// Why nobody does.
-    pub(crate) async fn admit(&self, token: &str, clock: Clock) -> Result<Principal, Refusal> {
+    pub(crate) async fn admit(
+        &self,
+        token: &str,
+        clock: Clock,
+        metrics: &Metrics,
+    ) -> Result<Principal, Refusal> {
         if let Some(principal) = self.api_keys.find(token) {
             return Ok(principal.clone());
         }
@@ -147,7 +153,7 @@ impl Policy {
         let judged = self.judge(token, clock, now);
         match (&self.remote, judged) {
             (Some(remote), Err(Refusal::UnknownKey)) => {
-                remote.refresh_unknown(clock).await;
+                remote.refresh_unknown(clock, metrics).await;
                 self.judge(token, clock, now)
             }
             (_, judged) => judged,

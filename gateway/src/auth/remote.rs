@@ -8,6 +8,7 @@ use tokio::sync::Mutex;
 
 use super::keys::{FILE_BYTES_MAX, KeySet};
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 
 /// Least time between two fetches, whatever makes them: strangers' tokens cannot make us flood the service.
 const ATTEMPT_EVERY: Span = Span::from_millis(10_000);
@@ -61,35 +62,35 @@ impl Remote {
     }
 
     /// Fetches because the time has come; says when to come again.
-    pub(crate) async fn refresh(&self, clock: Clock) -> Duration {
+    pub(crate) async fn refresh(&self, clock: Clock, metrics: &Metrics) -> Duration {
         let mut attempt = self.attempt.lock().await;
         *attempt = Some(clock.now());
-        let fetched = self.fetch(clock).await;
+        let fetched = self.fetch(clock, metrics).await;
         let soon = Duration::from_micros(ATTEMPT_EVERY.as_micros().unsigned_abs());
         if fetched { self.refresh } else { self.refresh.min(soon) }
     }
 
     /// Fetches because a token names an unknown key: at most once in 10 s, whoever asks and how often.
-    pub(crate) async fn refresh_unknown(&self, clock: Clock) {
+    pub(crate) async fn refresh_unknown(&self, clock: Clock, metrics: &Metrics) {
         let mut attempt = self.attempt.lock().await;
         let now = clock.now();
         if attempt.is_some_and(|last| now.since(last) < ATTEMPT_EVERY) {
             return;
         }
         *attempt = Some(now);
-        self.fetch(clock).await;
+        self.fetch(clock, metrics).await;
     }
 
-    async fn fetch(&self, clock: Clock) -> bool {
+    async fn fetch(&self, clock: Clock, metrics: &Metrics) -> bool {
         match self.download().await.and_then(|json| KeySet::jwks(&json, false)) {
             Ok(keys) => {
-                crate::metrics::key_set_fetched("done");
+                metrics.key_set_fetched("done");
                 let fetched = Fetched { keys, at: clock.now() };
                 *self.set.write().unwrap_or_else(PoisonError::into_inner) = Some(fetched);
                 true
             }
             Err(error) => {
-                crate::metrics::key_set_fetched("failed");
+                metrics.key_set_fetched("failed");
                 tracing::warn!(
                     error,
                     "the key set cannot be fetched; the last good one serves until its age ends"

@@ -26,6 +26,8 @@ const LAUNCH_US: f64 = 150.0;
 const PATH_US: f64 = 1_500.0;
 /// Cores that other work may keep busy before a profile says so.
 const OTHERS_CORES: f64 = 0.2;
+/// What the lanes of a GPU keep of their speed while urgent work runs, which has priority on the same SMs: a guess.
+const BESIDE_URGENT_GPU: f64 = 0.5;
 /// Packets encoded to find what one costs.
 const PACKETS: u32 = 500;
 const RATE_HZ: u32 = 24_000;
@@ -156,10 +158,7 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
     ProfileFile {
         name: measured.model.clone(),
         device: format!("{} on {} cores ({})", measured.model, host.cores, host.cpu),
-        guesses: vec![format!(
-            "host: {PACKET_BESIDE_US} us a packet beside its encoding, {REQUEST_US} us a request, \
-             {LAUNCH_US} us between launches and {PATH_US} us from a chunk to the listener"
-        )],
+        guesses: guesses(measured),
         frame_ms: measured.frame.as_micros() as f64 / 1_000.0,
         rows_per_context: measured.rows_per_context,
         look_ahead: measured.look_ahead,
@@ -188,8 +187,8 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
             background,
         },
         sharing: Sharing {
-            // Lanes yield between operations while urgent work runs.
-            beside_urgent: 0.0,
+            // On a CPU lanes yield between operations while urgent work runs; SMs are shared by priority.
+            beside_urgent: if measured.live_rows { 0.0 } else { BESIDE_URGENT_GPU },
             lm_beside_background: part(sharing.lm_beside_background),
             background_beside_lm: part(sharing.background_beside_lm),
             whole_beside_background: part(sharing.lm_beside_background),
@@ -197,7 +196,8 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
             urgent_beside_lanes: part(sharing.urgent_beside_lanes.max(1)),
         },
         host: HostCost {
-            cores: host.cores,
+            // A GPU's lanes do not run where the host works.
+            cores: if measured.live_rows { host.cores } else { 0 },
             packet_us: packet_us + PACKET_BESIDE_US,
             request_us: REQUEST_US,
             launch_us: LAUNCH_US,
@@ -218,9 +218,22 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
             lm_depth: Some(config.lm_depth),
             prefill_rows_max: Some(config.prefill_rows_max),
             prefill_tokens_max: Some(config.prefill_tokens_max),
-            steps_between_prefills: config.steps_between_prefills,
+            first_audio_limit_ms: u32::try_from(config.first_audio_limit.as_millis()).ok(),
+            steps_between_prefills: (config.steps_between_prefills > 0)
+                .then_some(config.steps_between_prefills),
         },
     }
+}
+
+/// What nobody measured.
+fn guesses(measured: &Measured) -> Vec<String> {
+    let host = format!(
+        "host: {PACKET_BESIDE_US} us a packet beside its encoding, {REQUEST_US} us a request, \
+         {LAUNCH_US} us between launches and {PATH_US} us from a chunk to the listener"
+    );
+    let sharing = format!("sharing: beside urgent work the lanes keep {BESIDE_URGENT_GPU} of their speed");
+    let gpu = !measured.live_rows;
+    [Some(host), gpu.then_some(sharing)].into_iter().flatten().collect()
 }
 
 /// Processor time of encoding one 20 ms packet of something like a voice.

@@ -7,7 +7,7 @@ use jsonwebtoken::Header;
 use serde_json::json;
 
 use super::{CommandError, layers};
-use crate::auth::{Scope, Scopes, key_file, signing_key};
+use crate::auth::{Scope, Scopes, is_name, key_file, signing_key};
 
 /// Longest life of a token made here, in seconds: a year.
 const TTL_MAX: u64 = 366 * 24 * 3_600;
@@ -34,8 +34,8 @@ pub(super) struct TokenFlags {
     /// Id of the key, where the server has several (header kid)
     #[arg(long, value_name = "ID")]
     kid: Option<String>,
-    /// What it allows: speak, voices, observe, admin; may be given more than once
-    #[arg(long, value_name = "SCOPE", default_value = "speak", value_delimiter = ',')]
+    /// What it allows: speak, voices, observe, admin, with spaces or commas between them; may be given more than once
+    #[arg(long, value_name = "SCOPE", default_value = "speak")]
     scope: Vec<String>,
     /// How long it lives: a number and s, m, h or d
     #[arg(long, value_name = "TIME", default_value = "1h")]
@@ -59,11 +59,13 @@ pub(super) fn run(flags: &TokenFlags) -> Result<(), CommandError> {
         }
     };
     let (algorithm, key) = signing_key(&bytes).map_err(CommandError::Failed)?;
-    if let Some(unknown) = flags.scope.iter().find(|name| Scope::named(name).is_none()) {
-        let what = format!("unknown scope {unknown:?}; there are speak, voices, observe and admin");
-        return Err(CommandError::Usage(what));
+    let scopes = scopes(&flags.scope).map_err(CommandError::Usage)?;
+    for (flag, name) in [("--subject", Some(&flags.subject)), ("--tenant", flags.tenant.as_ref())] {
+        if name.is_some_and(|name| !is_name(name)) {
+            let what = format!("{flag} must be 1 to 128 characters, none of them a control character");
+            return Err(CommandError::Usage(what));
+        }
     }
-    let scopes: Scopes = flags.scope.iter().map(String::as_str).collect();
     let ttl = seconds(&flags.ttl).ok_or_else(|| {
         CommandError::Usage(format!(
             "--ttl is {:?}, but must be a number and s, m, h or d, at most a year",
@@ -88,6 +90,19 @@ pub(super) fn run(flags: &TokenFlags) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// Names as the claim has them, with spaces, or with commas, between them.
+fn scopes(given: &[String]) -> Result<Scopes, String> {
+    let names: Vec<&str> = given.iter().flat_map(|names| names.split([' ', ','])).collect();
+    let mut names = names.into_iter().filter(|name| !name.is_empty()).peekable();
+    if names.peek().is_none() {
+        return Err("--scope names none; there are speak, voices, observe and admin".to_owned());
+    }
+    names.try_fold(Scopes::default(), |scopes, name| match Scope::named(name) {
+        Some(scope) => Ok(scopes.with(scope)),
+        None => Err(format!("unknown scope {name:?}; there are speak, voices, observe and admin")),
+    })
+}
+
 fn seconds(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let scale = match unit {
@@ -104,6 +119,19 @@ fn seconds(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scopes_are_read_with_spaces_or_commas_and_a_wrong_one_is_named() {
+        let read = |given: &[&str]| scopes(&given.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>());
+        for given in [&["speak voices"][..], &["speak,voices"], &["speak", "voices"], &[" voices, speak "]] {
+            assert_eq!(read(given).map(Scopes::names).as_deref(), Ok("speak voices"), "{given:?}");
+        }
+        for (given, named) in
+            [("speak sing", "\"sing\""), ("", "none"), (" , ", "none"), ("Speak", "\"Speak\"")]
+        {
+            assert!(read(&[given]).is_err_and(|error| error.contains(named)), "{given}");
+        }
+    }
 
     #[test]
     fn a_time_to_live_has_a_unit_and_a_bound() {

@@ -191,6 +191,12 @@ pub const KEYS: &[Key] = &[
         "Predicted wait for first audio past which a request is refused; 0 is 150 on a GPU and 2000 on a CPU",
     ),
     key(
+        "engine.steps_between_prefills",
+        count(0, 64, "steps"),
+        "0",
+        "Prompts may have chunks of running speech cut short to be in time, with so many steps between two; 0 lets them not (docs/performance.md)",
+    ),
+    key(
         "engine.seed",
         Kind::Text("a whole number; empty draws one for each"),
         "",

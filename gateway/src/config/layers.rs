@@ -138,6 +138,7 @@ impl Resolved {
             random_weights: (!random.is_empty()).then(|| random.to_owned()),
             contexts_max: self.count("engine.contexts_max") as u32,
             first_audio_limit: self.millis("engine.first_audio_limit_ms"),
+            steps_between_prefills: self.count("engine.steps_between_prefills") as u32,
             stuck_after: self.millis("engine.stuck_ms"),
             split: self.text("engine.split").to_owned(),
             without: self.text("engine.without").to_owned(),

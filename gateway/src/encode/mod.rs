@@ -4,6 +4,7 @@ use bytes::Bytes;
 use codecs::CodecError;
 use codecs::loudness::Leveller;
 use codecs::opus::{OpusEncoder, OpusSettings, PacketBatch};
+use codecs::pcm::RawEncoding;
 use codecs::resample::Resampler;
 use codecs::stretch::Stretch;
 use proto::wire::Speed;
@@ -18,8 +19,8 @@ pub(crate) use pool::{EncodePool, Encoded, Job, REPLIES_PER_JOB};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Opus,
-    /// Signed 16-bit little-endian mono.
-    Pcm,
+    /// Samples in this encoding, mono.
+    Raw(RawEncoding),
 }
 
 /// One encoded piece of 20 ms or less.
@@ -48,7 +49,7 @@ pub(crate) struct StreamEncoder {
 enum Coder {
     // libopus' state is some 20 KB; the box keeps moves cheap.
     Opus(Box<OpusEncoder>),
-    Pcm { pending: Vec<f32> },
+    Raw { encoding: RawEncoding, pending: Vec<f32> },
 }
 
 impl StreamEncoder {
@@ -65,7 +66,7 @@ impl StreamEncoder {
                 rate_hz: wire_hz,
                 ..OpusSettings::default()
             })?)),
-            Form::Pcm => Coder::Pcm { pending: Vec::new() },
+            Form::Raw(encoding) => Coder::Raw { encoding, pending: Vec::new() },
         };
         Ok(Self {
             stretch: None,
@@ -106,7 +107,7 @@ impl StreamEncoder {
     pub(crate) fn pre_skip_48k(&self) -> u32 {
         match &self.coder {
             Coder::Opus(encoder) => encoder.pre_skip_48k(),
-            Coder::Pcm { .. } => 0,
+            Coder::Raw { .. } => 0,
         }
     }
 
@@ -160,9 +161,9 @@ impl StreamEncoder {
                     last.trim_48k = tail.end_trim_48k;
                 }
             }
-            Coder::Pcm { pending } => {
+            Coder::Raw { encoding, pending } => {
                 if !pending.is_empty() {
-                    out.push(pcm_packet(pending, self.rate_hz));
+                    out.push(raw_packet(*encoding, pending, self.rate_hz));
                     pending.clear();
                 }
             }
@@ -177,11 +178,12 @@ impl StreamEncoder {
                     copy(encoder.push(piece)?, out);
                 }
             }
-            Coder::Pcm { pending } => {
+            Coder::Raw { encoding, pending } => {
                 pending.extend_from_slice(samples);
                 let packet = packet_samples(self.rate_hz);
                 let whole = pending.len() - pending.len() % packet;
-                out.extend(pending[..whole].chunks(packet).map(|piece| pcm_packet(piece, self.rate_hz)));
+                let pieces = pending[..whole].chunks(packet);
+                out.extend(pieces.map(|piece| raw_packet(*encoding, piece, self.rate_hz)));
                 pending.drain(..whole);
             }
         }
@@ -207,9 +209,9 @@ fn copy(batch: &PacketBatch, out: &mut Vec<EncodedPacket>) {
     }));
 }
 
-fn pcm_packet(samples: &[f32], rate_hz: u32) -> EncodedPacket {
-    let mut data = Vec::with_capacity(samples.len() * 2);
-    codecs::pcm::encode_s16le(samples, &mut data);
+fn raw_packet(encoding: RawEncoding, samples: &[f32], rate_hz: u32) -> EncodedPacket {
+    let mut data = Vec::with_capacity(samples.len() * encoding.bytes_per_sample() as usize);
+    encoding.encode(samples, &mut data);
     // Whole packets are 20 ms at every rate, so only a stream's last one can be rounded.
     let duration = samples.len() as u64 * u64::from(codecs::OPUS_CLOCK_HZ) / u64::from(rate_hz);
     EncodedPacket { data: Bytes::from(data), duration_48k: duration as u32, trim_48k: 0, dtx: false }
@@ -235,9 +237,11 @@ mod tests {
         let forms = [
             (Form::Opus, 24_000),
             (Form::Opus, 48_000),
-            (Form::Pcm, 16_000),
-            (Form::Pcm, 22_050),
-            (Form::Pcm, 44_100),
+            (Form::Raw(RawEncoding::S16Le), 16_000),
+            (Form::Raw(RawEncoding::S16Le), 22_050),
+            (Form::Raw(RawEncoding::S16Le), 44_100),
+            (Form::Raw(RawEncoding::MuLaw), 8_000),
+            (Form::Raw(RawEncoding::ALaw), 48_000),
         ];
         for (form, wire_hz) in forms {
             let mut encoder = StreamEncoder::new(form, 24_000, wire_hz, OPUS).expect("valid rates");

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{EncodedPacket, StreamEncoder};
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 
 /// Samples encoded before a thread offers its core to others: 60 ms at 24 kHz, some 0.2 ms of work.
 const SLICE_SAMPLES: usize = 1_440;
@@ -44,6 +45,7 @@ pub(crate) struct EncodePool {
     queue: Arc<Queue>,
     bound: usize,
     clock: Clock,
+    metrics: Metrics,
 }
 
 struct Queue {
@@ -62,14 +64,20 @@ impl EncodePool {
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub(crate) fn start(threads: usize, bound: usize, clock: Clock) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        threads: usize,
+        bound: usize,
+        clock: Clock,
+        metrics: &Metrics,
+    ) -> std::io::Result<Self> {
         let queue = Arc::new(Queue { jobs: Mutex::new(Jobs::default()), arrived: Condvar::new() });
         for index in 0..threads {
             let queue = Arc::clone(&queue);
+            let metrics = metrics.clone();
             let name = format!("opus-{index}");
-            std::thread::Builder::new().name(name).spawn(move || work(&queue, clock))?;
+            std::thread::Builder::new().name(name).spawn(move || work(&queue, clock, &metrics))?;
         }
-        Ok(Self { queue, bound, clock })
+        Ok(Self { queue, bound, clock, metrics: metrics.clone() })
     }
 
     /// Encodes a stream's first packet, if this is its first job, and queues the rest.
@@ -80,7 +88,8 @@ impl EncodePool {
         if !job.encoder.started {
             let begun = self.clock.now();
             let made = first_packet(&mut job);
-            counted(made, self.clock, begun, self.queue.lock().waiting.len());
+            let waiting = self.queue.lock().waiting.len();
+            self.metrics.encoded(made, since(self.clock, begun), waiting);
         }
         let mut jobs = self.queue.lock();
         if jobs.waiting.len() >= self.bound {
@@ -127,17 +136,16 @@ impl Queue {
     }
 }
 
-fn work(queue: &Queue, clock: Clock) {
+fn work(queue: &Queue, clock: Clock, metrics: &Metrics) {
     while let Some((job, left)) = queue.take() {
         let begun = clock.now();
         let packets = run(job);
-        counted(packets, clock, begun, left);
+        metrics.encoded(packets, since(clock, begun), left);
     }
 }
 
-fn counted(packets: usize, clock: Clock, begun: Tick, left: usize) {
-    let took = clock.now().since(begun).as_micros().max(0);
-    crate::metrics::encoded(packets, Duration::from_micros(took.unsigned_abs()), left);
+fn since(clock: Clock, begun: Tick) -> Duration {
+    Duration::from_micros(clock.now().since(begun).as_micros().max(0).unsigned_abs())
 }
 
 /// Runs one job. Counts the packets.
@@ -212,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_packet_comes_ahead_of_the_rest() {
-        let pool = EncodePool::start(1, 4, Clock::start()).expect("a thread");
+        let pool = EncodePool::start(1, 4, Clock::start(), &Metrics::default()).expect("a thread");
         let (reply, mut replies) = mpsc::channel(REPLIES_PER_JOB);
         assert!(pool.submit(job(9, 3_840, &reply)).is_ok());
         let first = replies.recv().await.expect("a reply");
@@ -224,7 +232,8 @@ mod tests {
     #[tokio::test]
     async fn a_first_packet_waits_for_no_other_stream() {
         // No thread takes anything from the queue.
-        let pool = EncodePool::start(0, 8, Clock::start()).expect("no thread is asked for");
+        let pool =
+            EncodePool::start(0, 8, Clock::start(), &Metrics::default()).expect("no thread is asked for");
         let (reply, mut replies) = mpsc::channel(8 * REPLIES_PER_JOB);
         for key in 1..=4 {
             assert!(pool.submit(job(key, 3_840, &reply)).is_ok());
@@ -235,7 +244,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_that_found_no_room_has_sent_its_first_packet_and_keeps_the_rest() {
-        let pool = EncodePool::start(0, 0, Clock::start()).expect("no thread is asked for");
+        let pool =
+            EncodePool::start(0, 0, Clock::start(), &Metrics::default()).expect("no thread is asked for");
         let (reply, mut replies) = mpsc::channel(REPLIES_PER_JOB);
         let back = pool.submit(job(1, 3_840, &reply)).expect_err("no room");
         assert_eq!(replies.try_recv().map(|first| first.packets.len()), Ok(1));
@@ -247,7 +257,7 @@ mod tests {
 
     #[tokio::test]
     async fn samples_that_are_no_numbers_fail_their_stream_only() {
-        let pool = EncodePool::start(1, 4, Clock::start()).expect("a thread");
+        let pool = EncodePool::start(1, 4, Clock::start(), &Metrics::default()).expect("a thread");
         let (reply, mut replies) = mpsc::channel(8);
         let mut bad = job(1, 960, &reply);
         bad.samples[500] = f32::NAN;

@@ -88,6 +88,7 @@ pub(crate) async fn answer(State(app): State<Arc<App>>, mut request: Request, ne
     };
     let mut response = match answered.extensions().get::<Refused>() {
         Some(Refused(error)) => {
+            app.metrics.error(error.code);
             let mut refused = words::Words::of(&path).refusal(error, &id);
             // What the refusal says in headers: Allow, Upgrade...
             for (name, value) in answered.headers() {

@@ -137,7 +137,7 @@ impl Arrived {
             Step::Packets(packets) => packets,
             Step::Finished { error, .. } => return Err(error.map_or_else(silent, ApiError::from)),
         };
-        crate::metrics::first_audio(protocol, app.clock.now().since(arrival));
+        app.metrics.first_audio(protocol, app.clock.now().since(arrival));
         let (sender, receiver) = mpsc::channel(BODY_QUEUE);
         let media_type = body.media_type();
         let pump = Pump {
@@ -222,7 +222,7 @@ impl Pump {
         let last = match error {
             Some(error) => {
                 let error = ApiError::from(error);
-                crate::metrics::error(error.code);
+                self.app.metrics.error(error.code);
                 // Ending the body without its last piece is how HTTP/1.1 says "cut off".
                 let said = self.body.broken(error.object(&self.request_id));
                 said.ok_or_else(|| std::io::Error::other(error.code))

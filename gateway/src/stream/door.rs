@@ -83,7 +83,7 @@ pub(crate) fn enter(
     let caller = match caller.0 {
         Ok(caller) => caller,
         Err(error) => {
-            crate::metrics::error(error.code);
+            app.metrics.error(error.code);
             return Ok(refusal::tell(upgrade, endpoint.protocols, tell(&error, &id.0)));
         }
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use contract::{EngineError, EngineHandle, FinishReason, Output as EngineOutput, Span, Tick, Usage};
 use proto::dialect::Dialect;
 use proto::session::{
-    Config, EncodeJob, Encoded as WireEncoded, EngineCommand, EpochKey, Message, Output, Session,
+    Config, EncodeJob, Encoded as WireEncoded, EngineCommand, EpochKey, JUDGED_MAX, Message, Output, Session,
     TimeoutReason,
 };
 use proto::wire::{CloseCode, Received};
@@ -18,7 +18,7 @@ use super::accounts::Accounts;
 use super::encoders::{Encoders, Made};
 use super::engine_side::{EngineSide, Reply};
 use super::late_queue::LateQueue;
-use super::references::{JUDGED_MAX, Judged};
+use super::references::Judged;
 use super::registry::{Attach, Place, Visit};
 use super::socket::{Activity, Event, Outgoing, Socket};
 use super::watch::Watch;
@@ -26,6 +26,7 @@ use crate::app::App;
 use crate::auth::TokenEnd;
 use crate::drain::Guard;
 use crate::encode::Encoded;
+use crate::metrics::Metrics;
 use crate::output::Tagged;
 use crate::usage::Account;
 
@@ -90,7 +91,7 @@ pub(super) fn run(
     socket: Socket,
     guard: Arc<Guard>,
 ) -> impl Future<Output = ()> + Send + use<> {
-    let counted = Counted::new();
+    let counted = Counted::new(&app.metrics);
     let mut drive = Drive::new(app, start, socket);
     drive.settle();
     async move {
@@ -101,20 +102,21 @@ pub(super) fn run(
 
 /// Counts a session in and out, whatever way its task ends.
 struct Counted {
+    metrics: Metrics,
     close: &'static str,
 }
 
 impl Counted {
-    fn new() -> Self {
-        crate::metrics::session_opened();
+    fn new(metrics: &Metrics) -> Self {
+        metrics.session_opened();
         // What stands here when the task ends by a fault of ours.
-        Self { close: "internal" }
+        Self { metrics: metrics.clone(), close: "internal" }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        crate::metrics::session_closed(self.close);
+        self.metrics.session_closed(self.close);
     }
 }
 
@@ -155,7 +157,7 @@ impl Drive {
             place,
             owner,
             token_over: false,
-            watch: Watch::new(account.door),
+            watch: Watch::new(account.door, app.metrics.clone()),
             accounts: Accounts::new(account, rate),
             replies: VecDeque::new(),
             evicted: false,
@@ -228,7 +230,7 @@ impl Drive {
             Wake::Retry => self.encoders.retry(),
             Wake::Socket(event) => self.event(now, event),
             Wake::Timeout(reason) => {
-                crate::metrics::session_woke(reason.name());
+                self.app.metrics.session_woke(reason.name());
                 self.session.handle_timeout(now);
             }
             Wake::Visit(Visit::Attach(attach)) => self.attach(now, *attach),
@@ -280,8 +282,8 @@ impl Drive {
             Event::Pong(payload) => {
                 self.watch.pong(now, &payload);
                 self.watch.counters(self.session.counters());
-                crate::metrics::queue_depth("socket", self.socket.as_ref().map_or(0, Socket::depth));
-                crate::metrics::queue_depth("pacer_samples", self.session.waiting_samples() as usize);
+                self.app.metrics.queue_depth("socket", self.socket.as_ref().map_or(0, Socket::depth));
+                self.app.metrics.queue_depth("pacer_samples", self.session.waiting_samples() as usize);
                 self.session.handle_pong(now, &payload);
             }
             Event::Text(text) => unhurried(text.len(), || {
@@ -338,7 +340,10 @@ impl Drive {
                 }
                 self.replies.extend(self.engine.command(command));
             }
-            Output::Reference(job) => super::references::judge(*job, self.judged.sender()),
+            Output::Reference(job) => {
+                let bytes_max = self.app.config.voices.upload_bytes_max;
+                super::references::judge(*job, bytes_max, self.judged.sender());
+            }
             Output::Resume { token, received } => self.resume(now, &token, received),
             Output::Said(said) => self.watch.said(now, said),
             Output::SendBinary(bytes) => self.send(now, Outgoing::Binary(bytes)),

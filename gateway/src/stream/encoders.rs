@@ -6,7 +6,7 @@ use std::sync::Arc;
 use codecs::CodecError;
 use proto::pacer::Packet;
 use proto::session::{AudioFormat, EncodeJob, EncodeWork, EpochKey};
-use proto::wire::{PacketKind, WireCodec};
+use proto::wire::PacketKind;
 
 use super::late_queue::LateQueue;
 use crate::app::App;
@@ -104,10 +104,8 @@ impl Encoders {
     }
 
     fn make(&mut self, key: EpochKey, format: AudioFormat) -> Result<(), CodecError> {
-        let (form, kind) = match format.codec {
-            WireCodec::Opus => (Form::Opus, PacketKind::Opus),
-            WireCodec::Pcm => (Form::Pcm, PacketKind::Pcm),
-        };
+        let form = format.codec.encoding().map_or(Form::Opus, Form::Raw);
+        let kind = format.codec.packet_kind();
         let opus = self.app.config.opus;
         let encoder = StreamEncoder::new(form, format.model_rate, format.wire_rate, opus)?
             .at_speed(format.speed)?

@@ -27,6 +27,8 @@ type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 /// Silence after which the services close a socket, and that their clients count on.
 const ELEVENLABS_IDLE: Duration = Duration::from_secs(180);
 const CARTESIA_IDLE: Duration = Duration::from_secs(300);
+/// Messages read and not yet handled: each can be as long as a clip.
+const EVENTS: usize = 2;
 
 /// `GET /v1/text-to-speech/{voice}/multi-stream-input`.
 pub(crate) async fn elevenlabs_many(
@@ -91,6 +93,11 @@ async fn elevenlabs(
 
 fn endpoint(app: &App, door: &'static str, dialect: Box<dyn Dialect>, idle: Duration) -> Endpoint {
     let mut endpoint = Endpoint::new(app, door, &[], dialect);
+    // A message may hold a clip, as a request's body may.
+    let bytes_max = app.config.server.body_bytes_max.max(endpoint.limits.message_bytes);
+    endpoint.limits.message_bytes = bytes_max;
+    endpoint.limits.frame_bytes = bytes_max;
+    endpoint.events = EVENTS;
     let idle = Span::from_micros(i64::try_from(idle.as_micros()).unwrap_or(i64::MAX));
     endpoint.limits.idle = endpoint.limits.idle.max(idle);
     endpoint

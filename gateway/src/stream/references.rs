@@ -4,17 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use codecs::opus::OpusDecoder;
+use codecs::pcm::RawEncoding;
 use codecs::{CodecError, MonoAudio};
 use contract::{Clip, EngineError};
-use proto::session::ReferenceJob;
-use proto::wire::WireCodec;
+use proto::session::{ClipForm, ReferenceJob};
 use tokio::sync::mpsc;
 
-use crate::voices::{ClipError, judged, prepare};
-
-/// Clips of one session that may be judged at once: it streams one at a time, and judging takes far less
-/// than streaming.
-pub(super) const JUDGED_MAX: usize = 4;
+use crate::voices::{ClipError, judged, prepare, record};
 
 /// A judged clip, for the context it came for.
 pub(super) type Judged = (u16, Result<Arc<Clip>, EngineError>);
@@ -22,10 +18,11 @@ pub(super) type Judged = (u16, Result<Arc<Clip>, EngineError>);
 /// Samples of a clip that may be decoded: 30 s at 48 kHz.
 const SAMPLES_MAX: usize = 30 * 48_000;
 
-pub(super) fn judge(job: ReferenceJob, done: mpsc::Sender<Box<Judged>>) {
+/// Judges a clip, of at most `bytes_max` where it is a file.
+pub(super) fn judge(job: ReferenceJob, bytes_max: usize, done: mpsc::Sender<Box<Judged>>) {
     let context = job.context;
     tokio::spawn(async move {
-        let outcome = match tokio::task::spawn_blocking(move || clip(job)).await {
+        let outcome = match tokio::task::spawn_blocking(move || clip(job, bytes_max)).await {
             Ok(outcome) => outcome.map_err(|error| error.to_string()),
             // A panic in a decoder is that clip's refusal.
             Err(_) => Err("it cannot be decoded".to_owned()),
@@ -36,12 +33,15 @@ pub(super) fn judge(job: ReferenceJob, done: mpsc::Sender<Box<Judged>>) {
     });
 }
 
-fn clip(job: ReferenceJob) -> Result<Clip, ClipError> {
-    let audio = match job.codec {
-        WireCodec::Opus => opus(&job.packets)?,
-        WireCodec::Pcm => pcm(&job.packets, job.sample_rate),
+fn clip(job: ReferenceJob, bytes_max: usize) -> Result<Clip, ClipError> {
+    let recording = match job.form {
+        ClipForm::File(file) => record(&file, bytes_max)?,
+        ClipForm::Packets { codec, sample_rate, packets } => judged(&match codec.encoding() {
+            None => opus(&packets)?,
+            Some(encoding) => raw(encoding, &packets, sample_rate),
+        })?,
     };
-    prepare(&judged(&audio)?, job.transcript.as_deref(), job.model_rate)
+    prepare(&recording, job.transcript.as_deref(), job.model_rate)
 }
 
 fn opus(packets: &[Bytes]) -> Result<MonoAudio, CodecError> {
@@ -59,9 +59,10 @@ fn opus(packets: &[Bytes]) -> Result<MonoAudio, CodecError> {
 }
 
 /// Pieces may end within a sample; a last odd byte is nothing.
-fn pcm(packets: &[Bytes], rate_hz: u32) -> MonoAudio {
-    let bytes = packets.concat();
-    let (pairs, _) = bytes.as_chunks::<2>();
-    let samples = pairs.iter().map(|pair| f32::from(i16::from_le_bytes(*pair)) / 32_768.0).take(SAMPLES_MAX);
-    MonoAudio { rate_hz, samples: samples.collect() }
+fn raw(encoding: RawEncoding, packets: &[Bytes], rate_hz: u32) -> MonoAudio {
+    let mut bytes = packets.concat();
+    bytes.truncate(SAMPLES_MAX * encoding.bytes_per_sample() as usize);
+    let mut samples = Vec::new();
+    encoding.decode(&bytes, &mut samples);
+    MonoAudio { rate_hz, samples }
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use contract::{FinishReason, Output as EngineOutput, Tick};
 use proto::session::{Counters, EpochKey, Said};
 
-use crate::metrics;
+use crate::metrics::Metrics;
 
 /// Follows one session.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// The endpoint's name.
     door: &'static str,
+    metrics: Metrics,
     epochs: BTreeMap<EpochKey, Epoch>,
     ping: Option<([u8; 8], Tick)>,
     counted: Counters,
@@ -27,8 +28,8 @@ struct Epoch {
 }
 
 impl Watch {
-    pub(super) fn new(door: &'static str) -> Self {
-        Self { door, epochs: BTreeMap::new(), ping: None, counted: Counters::default() }
+    pub(super) fn new(door: &'static str, metrics: Metrics) -> Self {
+        Self { door, metrics, epochs: BTreeMap::new(), ping: None, counted: Counters::default() }
     }
 
     pub(super) fn text(&mut self, now: Tick, key: EpochKey) {
@@ -47,7 +48,7 @@ impl Watch {
                 }
             }
             EngineOutput::Finished { reason, .. } => {
-                metrics::context_finished(reason.name());
+                self.metrics.context_finished(reason.name());
                 if let Some(epoch) = self.epochs.get_mut(&key) {
                     epoch.finished = true;
                 }
@@ -62,20 +63,20 @@ impl Watch {
     /// The session has said something.
     pub(super) fn said(&mut self, now: Tick, said: Said) {
         match said {
-            Said::Error { code } => metrics::error_named(code),
+            Said::Error { code } => self.metrics.error_named(code),
             Said::Packet { key, last, bytes } => self.packet(now, key, last, bytes),
         }
     }
 
     fn packet(&mut self, now: Tick, key: EpochKey, last: bool, bytes: usize) {
-        metrics::packets(1, bytes as u64);
+        self.metrics.packets(1, bytes as u64);
         let Some(epoch) = self.epochs.get_mut(&key) else { return };
         if !std::mem::replace(&mut epoch.heard, true) {
             if let Some(began) = epoch.first_text {
-                metrics::first_audio(self.door, now.since(began));
+                self.metrics.first_audio(self.door, now.since(began));
             }
             if let Some(began) = epoch.first_samples {
-                metrics::first_packet(now.since(began));
+                self.metrics.first_packet(now.since(began));
             }
         }
         if epoch.finished && last {
@@ -91,17 +92,17 @@ impl Watch {
         if let Some((sent, at)) = self.ping
             && payload == sent
         {
-            metrics::round_trip(now.since(at));
+            self.metrics.round_trip(now.since(at));
             self.ping = None;
         }
     }
 
     /// Adds what the session has counted since the last call.
     pub(super) fn counters(&mut self, counters: Counters) {
-        metrics::playback_reports(counters.reports - self.counted.reports);
-        metrics::playback_ignored(counters.reports_ignored - self.counted.reports_ignored);
-        metrics::packets_late(counters.late - self.counted.late);
-        metrics::underruns(counters.underruns - self.counted.underruns);
+        self.metrics.playback_reports(counters.reports - self.counted.reports);
+        self.metrics.playback_ignored(counters.reports_ignored - self.counted.reports_ignored);
+        self.metrics.packets_late(counters.late - self.counted.late);
+        self.metrics.underruns(counters.underruns - self.counted.underruns);
         self.counted = counters;
     }
 }

@@ -1,7 +1,7 @@
 //! From the bytes of an upload to a clip an engine can take.
 
 use aws_lc_rs::digest::{Context, SHA256};
-use codecs::upload::{REFERENCE, REFERENCE_MS_MIN, Refusal, judge, read};
+use codecs::upload::{REFERENCE, REFERENCE_MS, Refusal, judge, read};
 use codecs::{AudioLimits, CodecError, MonoAudio};
 use contract::Clip;
 
@@ -34,7 +34,7 @@ pub(crate) fn record(bytes: &[u8], bytes_max: usize) -> Result<Recording, ClipEr
 /// # Errors
 /// [`ClipError::Unfit`].
 pub(crate) fn judged(audio: &MonoAudio) -> Result<Recording, ClipError> {
-    judge(audio, REFERENCE_MS_MIN)?;
+    judge(audio, REFERENCE_MS)?;
     let samples = audio.samples.iter().map(|sample| (sample * 32_767.0).round() as i16).collect();
     Ok(Recording { rate_hz: audio.rate_hz, samples })
 }

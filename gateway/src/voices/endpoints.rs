@@ -68,7 +68,7 @@ pub(crate) async fn create(
         store.add(NewVoice { record, recording }).map_err(|error| refused(&error))
     })
     .await?;
-    crate::metrics::voice_kept();
+    app.metrics.voice_kept();
     tracing::info!(voice = kept.id, tenant = kept.tenant, "voice kept");
     Ok(body(&json!(entry(&kept))))
 }
@@ -146,7 +146,7 @@ fn body(json: &serde_json::Value) -> Response {
 /// A disk's fault is ours; its text stays in our log.
 pub(crate) fn refused(error: &StoreError) -> ApiError {
     match error {
-        StoreError::Quota { .. } => {
+        StoreError::Full | StoreError::Quota { .. } => {
             ApiError::new(StatusCode::TOO_MANY_REQUESTS, "quota_exceeded", error.to_string())
         }
         StoreError::Exists => {

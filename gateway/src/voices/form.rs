@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::multipart::{Field, Multipart, MultipartError};
-use axum::extract::{FromRequest, Request};
+use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 
@@ -38,8 +38,10 @@ pub(super) const fn bytes_max(file_max: usize) -> usize {
 
 /// # Errors
 /// 413 before a body that says it is too long is read, 415 for another kind of body, 400 for a wrong field.
-pub(super) async fn read(request: Request, file_max: usize) -> Result<Form, ApiError> {
+pub(super) async fn read(mut request: Request, file_max: usize) -> Result<Form, ApiError> {
     check_head(request.headers(), file_max)?;
+    // The library gathers a part's head before anyone can look at it, however long it is.
+    DefaultBodyLimit::max(bytes_max(file_max)).apply(&mut request);
     let form = Multipart::from_request(request, &()).await.map_err(|rejection| {
         invalid("multipart", &format!("the form cannot be read: {}", rejection.body_text()))
     })?;

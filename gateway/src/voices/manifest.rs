@@ -24,6 +24,13 @@ const BYTES_MAX: u64 = 64 << 20;
 /// Names that a crash can leave behind begin so.
 const TEMPORARY: &str = ".new-";
 
+/// What every version has.
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u32,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Contents {
     format: String,
@@ -61,15 +68,16 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Record>, StoreError> {
             .and_then(|file| file.take(BYTES_MAX).read_to_end(&mut text))
             .map_err(|source| StoreError::io("read", &path, source))?,
     };
-    let contents: Contents = serde_json::from_slice(&text)
-        .map_err(|error| StoreError::Manifest { path: path.clone(), what: error.to_string() })?;
-    if contents.format != FORMAT || contents.version != VERSION {
-        let what = format!(
+    let unreadable = |what: String| StoreError::Manifest { path: path.clone(), what };
+    // First, because the voices of another version may look otherwise.
+    let head: Head = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
+    if head.format != FORMAT || head.version != VERSION {
+        return Err(unreadable(format!(
             "it is {} version {}; this version reads {FORMAT} version {VERSION}",
-            contents.format, contents.version
-        );
-        return Err(StoreError::Manifest { path, what });
+            head.format, head.version
+        )));
     }
+    let contents: Contents = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
     Ok(contents.voices)
 }
 
@@ -77,6 +85,10 @@ pub(super) fn write(_held: &Locked, folder: &Path, voices: Vec<Record>) -> Resul
     let contents = Contents { format: FORMAT.to_owned(), version: VERSION, voices };
     let text = serde_json::to_vec_pretty(&contents)
         .map_err(|error| StoreError::Manifest { path: folder.join(NAME), what: error.to_string() })?;
+    // What could not be read again must not be written.
+    if text.len() as u64 > BYTES_MAX {
+        return Err(StoreError::Full);
+    }
     place(folder, NAME, &text)
 }
 
@@ -91,7 +103,11 @@ pub(super) fn place(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Store
         // The rename itself must outlive a crash.
         File::open(folder)?.sync_all()
     };
-    write().map_err(|source| StoreError::io("write", &path, source))
+    write().map_err(|source| {
+        // On a full disk the part that was written is in the way of everything else.
+        drop(std::fs::remove_file(&temporary));
+        StoreError::io("write", &path, source)
+    })
 }
 
 /// Removes what a crash left: temporary files, and clips that no list names.

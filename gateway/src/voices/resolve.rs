@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use base64::Engine;
 use contract::{CloneMode, EngineInfo, ModelInfo};
 use proto::catalog::{Ask, Reference};
 use proto::speech::{SpeechReference, SpeechRequest};
@@ -86,14 +85,11 @@ async fn given(
 ) -> Result<(), ApiError> {
     let Some(model) = model(info, ask) else { return Ok(()) };
     let rate = model.sample_rate;
-    let SpeechReference { audio, transcript, mode } = reference;
-    let mode = mode.unwrap_or(default_mode(transcript.as_deref()));
+    let mode = reference.mode.unwrap_or(default_mode(reference.transcript.as_deref()));
     let clip = blocking(move || {
-        let bytes = base64::engine::general_purpose::STANDARD
-            .decode(audio.as_bytes())
-            .map_err(|_| refused("reference.audio", "it is not base64"))?;
-        let clip =
-            record(&bytes, bytes_max).and_then(|recording| prepare(&recording, transcript.as_deref(), rate));
+        let bytes = reference.file().map_err(ApiError::from)?;
+        let transcript = reference.transcript.as_deref();
+        let clip = record(&bytes, bytes_max).and_then(|recording| prepare(&recording, transcript, rate));
         clip.map_err(|error| bad(&error))
     })
     .await?;

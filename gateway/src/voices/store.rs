@@ -52,6 +52,8 @@ pub(crate) enum StoreError {
     Manifest { path: PathBuf, what: String },
     #[error("this tenant keeps {kept} voices, which is all it may; delete one")]
     Quota { kept: usize },
+    #[error("this server keeps as many voices as it can; delete some")]
+    Full,
     #[error("this tenant already has a voice of this name; delete it, or choose another name")]
     Exists,
     #[error("the clip of this voice is not what was kept; delete the voice and bring it again")]
@@ -162,7 +164,11 @@ impl Store {
         }
         manifest::place(&self.folder, &manifest::clip_name(&record.id), &bytes)?;
         voices.push(record.clone());
-        manifest::write(&held, &self.folder, voices)?;
+        if let Err(error) = manifest::write(&held, &self.folder, voices) {
+            // No list names the clip; what cannot be removed now is swept at the next start.
+            drop(std::fs::remove_file(manifest::clip_path(&self.folder, &record.id)));
+            return Err(error);
+        }
         Ok(record)
     }
 

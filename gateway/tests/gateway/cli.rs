@@ -242,12 +242,8 @@ pub(crate) fn serve(extra: &[&str]) -> Serving {
 }
 
 pub(crate) fn serve_at(listen: &str, extra: &[&str]) -> Serving {
-    serve_at_both(listen, "127.0.0.1:0", extra)
-}
-
-pub(crate) fn serve_at_both(listen: &str, admin: &str, extra: &[&str]) -> Serving {
     let mut command = binary();
-    command.args(["serve", "--engine", "scripted", "--listen", listen, "--admin", admin]).args(extra);
+    command.args(["serve", "--engine", "scripted", "--listen", listen, "--admin", "127.0.0.1:0"]).args(extra);
     serving(command)
 }
 

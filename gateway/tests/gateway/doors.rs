@@ -158,3 +158,23 @@ async fn a_peer_that_dribbles_its_request_is_let_go() {
     let ended = tokio::time::timeout(crate::support::PATIENCE, socket.read_to_end(&mut rest)).await;
     assert!(ended.is_ok(), "closed by the server");
 }
+
+/// Two servers in one process, of which one is knocked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_counts_what_comes_to_it_and_nothing_of_another() {
+    let (busy, idle) = (start("").await, start("").await);
+    assert_eq!(get(busy.public, "/v1/nothing").await.status, 404);
+    assert_eq!(busy.metric("voxlane_errors_total", "not_found").await, 1.0);
+    assert_eq!(idle.metric("voxlane_errors_total", "").await, 0.0);
+    // Connections are counted in and out, those of whoever reads the figures not at all.
+    let open = async |server: &crate::support::Running| server.metric("voxlane_connections_open", "").await;
+    assert_eq!(open(&idle).await, 0.0);
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(client::connect(&busy.address()).await.expect("connects"));
+    }
+    crate::support::eventually("three are open", async || open(&busy).await == 3.0).await;
+    assert_eq!((busy.metric("voxlane_sessions_open", "").await, open(&idle).await), (3.0, 0.0));
+    drop(held);
+    crate::support::eventually("all have gone", async || open(&busy).await == 0.0).await;
+}

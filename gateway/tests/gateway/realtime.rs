@@ -1,46 +1,20 @@
 //! `GET /v1/realtime`: its door, and one response over a real socket.
 
-use futures_util::{SinkExt, StreamExt};
-use serde_json::{Value, json};
-use tokio::net::TcpStream;
-use tokio_tungstenite::WebSocketStream;
+use futures_util::StreamExt;
+use serde_json::json;
 use tokio_tungstenite::tungstenite::Error;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::Message;
 
+use crate::json_socket::{Socket, event, say};
 use crate::keyring::{API_KEY, Keyring};
 use crate::support::{Running, eventually, start};
-
-type Socket = WebSocketStream<TcpStream>;
 
 async fn connect(
     server: &Running,
     query: &str,
     headers: &[(&'static str, String)],
 ) -> Result<(Socket, Option<String>), Error> {
-    let address = server.address();
-    let mut request = format!("ws://{address}/v1/realtime{query}").into_client_request().expect("a request");
-    for (name, value) in headers {
-        request.headers_mut().insert(*name, value.parse().expect("a header"));
-    }
-    let socket = TcpStream::connect(address).await.expect("connects");
-    let (socket, answer) = tokio_tungstenite::client_async(request, socket).await?;
-    let selected = answer.headers().get("sec-websocket-protocol");
-    Ok((socket, selected.map(|value| value.to_str().expect("text").to_owned())))
-}
-
-async fn event(socket: &mut Socket) -> Value {
-    loop {
-        match socket.next().await.expect("an event").expect("readable") {
-            Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
-            Message::Ping(_) => {}
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-async fn say(socket: &mut Socket, event: Value) {
-    socket.send(Message::Text(event.to_string().into())).await.expect("sent");
+    crate::json_socket::connect(server, &format!("/v1/realtime{query}"), headers).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,6 +52,61 @@ impl Service {
     }
 }
 
+/// Answers every request with these bytes, and counts them.
+async fn answering(answer: String) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.expect("a connection");
+            counted.fetch_add(1, Ordering::Relaxed);
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut head = [0; 4_096];
+                let _read = socket.read(&mut head).await;
+                let _sent = socket.write_all(answer.as_bytes()).await;
+                // What has no length goes on until somebody hangs up.
+                if !answer.contains("content-length") {
+                    let more = "x".repeat(65_536);
+                    while socket.write_all(more.as_bytes()).await.is_ok() {}
+                }
+            });
+        }
+    });
+    (format!("http://{address}/jwks.json"), asked)
+}
+
+/// Each is a failed fetch, counted as one, and its keys are never taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_service_that_sends_elsewhere_or_without_end_is_not_believed() {
+    let ring = Keyring::new();
+    let (elsewhere, followed) = answering(format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: 2000\r\n\r\n{:<2000}",
+        set(&[ring.jwk("k")]).expect("keys")
+    ))
+    .await;
+    for (what, answer) in [
+        ("a redirect", format!("HTTP/1.1 302 Found\r\nlocation: {elsewhere}\r\ncontent-length: 0\r\n\r\n")),
+        ("a body without end", "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{".to_owned()),
+        (
+            "a length that is absurd",
+            "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999\r\n\r\n".to_owned(),
+        ),
+        ("an empty answer", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned()),
+    ] {
+        let (url, asked) = answering(answer).await;
+        let server = start(&format!("[auth]\njwks_url = {url:?}\n")).await;
+        let failed = async || server.metric("voxlane_key_set_fetches_total", "failed").await;
+        eventually(what, async || failed().await == 1.0).await;
+        assert_eq!(ask(&server, &ring.rs256_named("k", &claims())).await.0, 401, "{what}");
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "{what}: asked once in 10 s");
+        assert_eq!(get(server.admin, "/readyz").await.status, 503, "{what}");
+    }
+    assert_eq!(followed.load(Ordering::Relaxed), 0, "nobody goes where a redirect points");
+}
+
 fn set(keys: &[serde_json::Value]) -> Option<String> {
     Some(json!({ "keys": keys }).to_string())
 }

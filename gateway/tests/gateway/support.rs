@@ -52,11 +52,6 @@ pub(crate) async fn start_with(config: Config) -> Running {
 }
 
 impl Running {
-    /// One that another process serves.
-    pub(crate) fn elsewhere(public: SocketAddr, admin: SocketAddr) -> Self {
-        Self { public, admin, stop: None, task: tokio::spawn(async {}) }
-    }
-
     pub(crate) fn address(&self) -> String {
         self.public.to_string()
     }
@@ -73,7 +68,7 @@ impl Running {
         tokio::time::timeout(PATIENCE, self.task).await.expect("in time").expect("no panic");
     }
 
-    /// Sessions that hold a place. Metrics are the process's, and other tests have sessions too.
+    /// Sessions that hold a place.
     pub(crate) async fn sessions(&self) -> u64 {
         get(self.admin, "/readyz").await.json()["sessions"].as_u64().expect("a count")
     }

@@ -21,13 +21,13 @@ const PAGE_LEN: u32 = 16;
 const POSITIONS_MAX: u32 = 512;
 /// Tokens of one prefill.
 const TOKENS_MAX: u32 = 2048;
-const PAGES: u32 = 1 + SLOTS * POSITIONS_MAX / PAGE_LEN;
 
 pub(crate) struct Engine {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) placed: Box<dyn PlacedModel>,
     pub(crate) text: Arc<dyn TextLogic>,
     pub(crate) facts: StageFacts,
+    slots: u32,
     executables: BTreeMap<(Stage, u32), ExecutableId>,
     launches: u64,
     /// Hears of each launch that finished.
@@ -60,26 +60,32 @@ pub(crate) struct Running {
 
 impl Engine {
     pub(crate) fn open(dir: &Path) -> Self {
-        Self::on(backend(), dir)
+        Self::open_for(dir, SLOTS)
+    }
+
+    /// With room for so many contexts at once.
+    pub(crate) fn open_for(dir: &Path, slots: u32) -> Self {
+        Self::on(backend(slots), dir, slots)
     }
 
     /// On the CPU, whatever device is asked for.
     pub(crate) fn on_cpu(dir: &Path) -> Self {
-        Self::on(cpu_backend(), dir)
+        Self::on(cpu_backend(SLOTS), dir, SLOTS)
     }
 
-    fn on((mut backend, finished): (Box<dyn Backend>, Receiver<()>), dir: &Path) -> Self {
+    fn on((mut backend, finished): (Box<dyn Backend>, Receiver<()>), dir: &Path, slots: u32) -> Self {
         let model = models::open(ModelSource::Dir(dir.to_owned()), "test")
             .unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         let (text, facts) = (model.text(), model.facts().clone());
-        let capacity =
-            Capacity { slots: SLOTS, pages: PAGES, page_len: PAGE_LEN, positions_max: POSITIONS_MAX };
+        let pages = 1 + slots * POSITIONS_MAX / PAGE_LEN;
+        let capacity = Capacity { slots, pages, page_len: PAGE_LEN, positions_max: POSITIONS_MAX };
         let placed = model.place(&mut *backend, capacity).expect("the checkpoint fits");
         Self {
             backend,
             placed,
             text,
             facts,
+            slots,
             executables: BTreeMap::new(),
             launches: 0,
             finished,
@@ -89,7 +95,7 @@ impl Engine {
 
     /// Builds and runs any program once.
     pub(crate) fn run(&mut self, program: &Program, inputs: StageInputs) -> Vec<HostTensor> {
-        let key = key(Stage::Encode, TOKENS_MAX);
+        let key = self.key(Stage::Encode, TOKENS_MAX);
         let executable = self.backend.build(key, program).unwrap_or_else(|error| panic!("{error}"));
         let outputs = self.launch(executable, inputs);
         self.backend.release(executable);
@@ -100,16 +106,18 @@ impl Engine {
         let executable = match self.executables.get(&(stage, length)) {
             Some(&executable) => executable,
             None => {
+                let key = self.key(stage, length.max(TOKENS_MAX));
                 let program = (self.rewrite)(self.placed.program(stage, length).expect("a captured length"));
-                let executable = self
-                    .backend
-                    .build(key(stage, length.max(TOKENS_MAX)), &program)
-                    .unwrap_or_else(|error| panic!("{error}"));
+                let executable = self.backend.build(key, &program).unwrap_or_else(|error| panic!("{error}"));
                 self.executables.insert((stage, length), executable);
                 executable
             }
         };
         self.launch(executable, inputs)
+    }
+
+    fn key(&self, stage: Stage, length: u32) -> ShapeKey {
+        ShapeKey { model: ModelId(0), stage, bucket: self.slots, length, partition: Partition::Whole }
     }
 
     fn launch(&mut self, executable: ExecutableId, inputs: StageInputs) -> Vec<HostTensor> {
@@ -196,7 +204,7 @@ impl Engine {
             .prompt(&utterance.plan, voice, &utterance.text_ids, true)
             .unwrap_or_else(|error| panic!("{error}"));
         let per_slot = POSITIONS_MAX / PAGE_LEN;
-        let pages = (0..per_slot).rev().map(|page| 1 + page * SLOTS + slot).collect();
+        let pages = (0..per_slot).rev().map(|page| 1 + page * self.slots + slot).collect();
         let position = prompt.positions() as u32;
         let next_text = prompt.text_ids_used;
         Running { utterance, prompt, slot, pages, next_text, position, codes: Vec::new(), ended: false }
@@ -210,10 +218,12 @@ impl Engine {
         self.commit(rows.iter_mut().collect(), &outputs);
     }
 
-    /// Takes one row's frame; `stepped` after a decode step.
-    pub(crate) fn commit_one(&self, row: &mut Running, stepped: bool, outputs: &[HostTensor]) {
-        row.position += u32::from(stepped);
-        self.commit(vec![row], outputs);
+    /// Takes a frame of each row; `stepped` after a decode step.
+    pub(crate) fn commit_stepped(&self, mut rows: Vec<&mut Running>, stepped: bool, outputs: &[HostTensor]) {
+        for row in &mut rows {
+            row.position += u32::from(stepped);
+        }
+        self.commit(rows, outputs);
     }
 
     /// One more frame of all rows that have not ended.
@@ -226,10 +236,7 @@ impl Engine {
         let inputs: Vec<_> = live.iter().zip(texts).map(|(row, text)| row.decode_row(text)).collect();
         let inputs = self.placed.decode_inputs(&inputs);
         let outputs = self.stage(Stage::Decode, 0, inputs);
-        for row in &mut live {
-            row.position += 1;
-        }
-        self.commit(live, &outputs);
+        self.commit_stepped(live, true, &outputs);
     }
 
     fn commit(&self, rows: Vec<&mut Running>, outputs: &[HostTensor]) {
@@ -364,10 +371,6 @@ pub(crate) fn greedy() -> Sampling {
     }
 }
 
-pub(crate) fn key(stage: Stage, length: u32) -> ShapeKey {
-    ShapeKey { model: ModelId(0), stage, bucket: SLOTS, length, partition: Partition::Whole }
-}
-
 /// The CUDA device these tests are to run on, as `VOXLANE_TEST_DEVICE` names it (`cuda:N`); else the CPU.
 fn device_asked() -> Option<u32> {
     let name = std::env::var("VOXLANE_TEST_DEVICE").ok()?;
@@ -389,10 +392,10 @@ fn bell() -> (Arc<dyn Fn() + Send + Sync>, Receiver<()>) {
     (notify, finished)
 }
 
-fn backend() -> (Box<dyn Backend>, Receiver<()>) {
-    let Some(ordinal) = device_asked() else { return cpu_backend() };
+fn backend(slots: u32) -> (Box<dyn Backend>, Receiver<()>) {
+    let Some(ordinal) = device_asked() else { return cpu_backend(slots) };
     let (notify, finished) = bell();
-    let mut options = cuda::CudaOptions::new(ordinal, SLOTS as usize, Arc::new(Tick::default), notify);
+    let mut options = cuda::CudaOptions::new(ordinal, slots as usize, Arc::new(Tick::default), notify);
     options.precision = if is_bf16() { cuda::Precision::Bf16 } else { cuda::Precision::F32 };
     options.poison = true;
     options.kernel_cache = std::env::var_os("VOXLANE_TEST_KERNELS").map(Into::into);
@@ -400,9 +403,9 @@ fn backend() -> (Box<dyn Backend>, Receiver<()>) {
     (Box::new(backend), finished)
 }
 
-fn cpu_backend() -> (Box<dyn Backend>, Receiver<()>) {
+fn cpu_backend(slots: u32) -> (Box<dyn Backend>, Receiver<()>) {
     let (notify, finished) = bell();
-    let mut options = cpu::CpuOptions::new(SLOTS as usize, Arc::new(Tick::default), notify);
+    let mut options = cpu::CpuOptions::new(slots as usize, Arc::new(Tick::default), notify);
     // Values are poisoned between launches, so that nothing is read that was not written.
     options.poison = true;
     (Box::new(cpu::CpuBackend::open(options).unwrap_or_else(|error| panic!("{error}"))), finished)

@@ -95,7 +95,7 @@ impl Observed {
             }
             let outputs = engine.run(&with_outputs(program, &["hidden", "logits"]), inputs);
             let before = running.codes.len();
-            engine.commit_one(&mut running, text.is_some(), &outputs[..1]);
+            engine.commit_stepped(vec![&mut running], text.is_some(), &outputs[..1]);
             if running.codes.len() > before {
                 observed.hidden.push(floats(&outputs[1]));
                 observed.logits.push(floats(&outputs[2]));

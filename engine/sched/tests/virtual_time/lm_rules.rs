@@ -97,7 +97,7 @@ fn a_prefill_goes_after_two_steps_where_chunks_cut_short_are_still_in_time() {
     // Whole chunks of ten would take most of what is in hand: their slack alone defers everybody.
     let brisk = CostTable::linear(30_000, 0, 0, 16, 1024);
     let profile = profile().with_cost(Stage::Decode, Partition::Lm, brisk);
-    let config = SchedConfig { steps_between_prefills: Some(2), ..config() };
+    let config = SchedConfig { steps_between_prefills: 2, ..config() };
     let mut world = World::new(config, profile).watched();
     for number in 1..=12 {
         world.speak(number, 60);

@@ -244,7 +244,7 @@ fn random_config(random: &mut Random) -> SchedConfig {
             silence_limit: ms(400),
         },
         records_max: 16,
-        steps_between_prefills: random.pick(&[None, Some(0), Some(2), Some(5)]),
+        steps_between_prefills: random.pick(&[0, 1, 2, 5]),
     }
 }
 

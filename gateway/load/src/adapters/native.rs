@@ -277,7 +277,8 @@ impl<'a> Talk<'a> {
         }
         let holds = match header.kind {
             PacketKind::Opus => u64::from(packet_duration_48k(payload).map_err(failure)?),
-            _ => (payload.len() as u64 / 2 * CLOCK_HZ).div_ceil(self.rate_hz),
+            PacketKind::Pcm => (payload.len() as u64 / 2 * CLOCK_HZ).div_ceil(self.rate_hz),
+            _ => return Err("a packet of a kind that was not asked for".to_owned()),
         };
         if u64::from(header.duration) > holds {
             return Err(format!("a packet says it lasts {} samples and holds {holds}", header.duration));

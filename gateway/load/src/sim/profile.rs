@@ -132,6 +132,7 @@ pub struct Limits {
     pub lm_depth: Option<u32>,
     pub prefill_rows_max: Option<u32>,
     pub prefill_tokens_max: Option<u32>,
+    pub first_audio_limit_ms: Option<u32>,
     pub steps_between_prefills: Option<u32>,
 }
 
@@ -310,7 +311,10 @@ impl ProfileFile {
             lm_depth: limits.lm_depth.unwrap_or(default.lm_depth),
             prefill_rows_max: limits.prefill_rows_max.unwrap_or(default.prefill_rows_max),
             prefill_tokens_max: limits.prefill_tokens_max.unwrap_or(default.prefill_tokens_max),
-            steps_between_prefills: limits.steps_between_prefills.or(default.steps_between_prefills),
+            first_audio_limit: limits
+                .first_audio_limit_ms
+                .map_or(default.first_audio_limit, |ms| Span::from_millis(i64::from(ms))),
+            steps_between_prefills: limits.steps_between_prefills.unwrap_or(default.steps_between_prefills),
             ..default
         }
     }

@@ -117,9 +117,6 @@ impl Variant {
             _ => Err(wrong("on or off")),
         };
         match key {
-            "steps_between_prefills" if value == "off" => {
-                self.changes.push(Change { key: Key::StepsBetweenPrefills, value: -1.0 });
-            }
             "reports" => self.reports = switch()?,
             "urgent" => self.urgent_lane = switch()?,
             "partition" => self.partition = switch()?,
@@ -161,7 +158,7 @@ impl Variant {
                 Key::UrgentBatch => config.urgent_batch_max = count,
                 Key::UrgentMargin => config.urgent_margin = span,
                 Key::Slots => config.slots = count,
-                Key::StepsBetweenPrefills => config.steps_between_prefills = (value >= 0.0).then_some(count),
+                Key::StepsBetweenPrefills => config.steps_between_prefills = count,
                 Key::Policy => {
                     config.prefill_policy = match count {
                         0 => PrefillPolicy::Automatic,

@@ -342,8 +342,9 @@ impl<'a> World<'a> {
                 (Stage::Codec, partition, live(*bucket), *length)
             }
             Decision::Decode { bucket, rows, .. } => {
-                let longest = rows.iter().map(|row| prompt(row.context) + row.step).max().unwrap_or(1);
-                (Stage::Decode, Partition::Lm, live(*bucket), longest)
+                // Attention costs what all rows read together: as much as if each stood at their mean.
+                let together: u64 = rows.iter().map(|row| u64::from(prompt(row.context) + row.step)).sum();
+                (Stage::Decode, Partition::Lm, live(*bucket), (together / rows.len().max(1) as u64) as u32)
             }
             Decision::Prefill { partition, rows, .. } => {
                 let positions = rows.iter().map(|row| row.prompt_tokens - row.cached).sum();

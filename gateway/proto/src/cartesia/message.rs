@@ -7,6 +7,7 @@ use super::format::{Container, OutputFormat};
 use super::generation;
 use super::request::CONTEXT_ID_BYTES_MAX;
 use crate::catalog::Ask;
+use crate::speech::{SpeechReference, reference};
 use crate::wire::{AudioChoice, Fields, Text, WireCodec, WireError};
 
 /// How long text may wait for more when the client does not say.
@@ -43,6 +44,8 @@ pub(super) struct Opening {
     pub(super) audio: AudioChoice,
     pub(super) encoding: RawEncoding,
     pub(super) timestamps: bool,
+    /// A clip in place of a voice.
+    pub(super) reference: Option<SpeechReference>,
 }
 
 impl ClientMessage {
@@ -102,6 +105,7 @@ impl Generate {
             },
             encoding: format.encoding,
             timestamps: self.rest.boolean("add_timestamps")?.unwrap_or(false),
+            reference: reference(&mut self.rest)?,
         })
     }
 

@@ -9,8 +9,8 @@ use super::event::{Event as Out, WordTimestamps};
 use super::message::{ClientMessage, Generate, Said};
 use crate::alignment::Words;
 use crate::dialect::{Dialect, Event, Manner, Step};
-use crate::named::{Gatherer, Named, Speaker, binary, unreadable};
-use crate::wire::{ClientMessage as Native, CloseCode, ErrorMessage, Open, ServerMessage, WireError};
+use crate::named::{self, Gatherer, Named, Speaker, binary, ended_unspoken, unreadable};
+use crate::wire::{CloseCode, ErrorMessage, Open, ServerMessage, WireError};
 
 /// Flushes of one context that may wait to be spoken.
 const FLUSHES_MAX: usize = 256;
@@ -112,7 +112,7 @@ impl Socket {
             sampling: ask.sampling,
             ..Open::default()
         };
-        steps.push(Step::client(Native::Open(Box::new(open))));
+        named::open(open, opening.reference, steps)?;
         let context = Context {
             speaker: Speaker::new(number),
             gatherer: Gatherer::new(Some(opening.encoding), 0, 0),
@@ -144,14 +144,19 @@ impl Socket {
 
     fn said(&mut self, now: Tick, message: &ServerMessage, steps: &mut Vec<Step>) {
         match message {
-            ServerMessage::End(end) => {
-                self.write(now, end.context, true, steps);
-                if let Some((name, _)) = self.contexts.remove(end.context) {
-                    say_done(Some(name), steps);
-                }
-            }
-            ServerMessage::Error(error) => self.failed(error, steps),
+            ServerMessage::End(end) => self.ended(now, end.context, steps),
+            ServerMessage::Error(error) => match ended_unspoken(error) {
+                Some(number) => self.ended(now, number, steps),
+                None => self.failed(error, steps),
+            },
             _ => {}
+        }
+    }
+
+    fn ended(&mut self, now: Tick, number: u16, steps: &mut Vec<Step>) {
+        self.write(now, number, true, steps);
+        if let Some((name, _)) = self.contexts.remove(number) {
+            say_done(Some(name), steps);
         }
     }
 

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use super::Alignment;
 use super::request::speed_of;
+use crate::speech::{SpeechReference, reference};
 use crate::wire::{Fields, Speed, Text, WireError};
 
 /// Bytes of a context's id.
@@ -17,6 +18,8 @@ pub(super) struct ClientMessage {
     pub(super) text: Option<Text>,
     /// Of a context that this message opens.
     pub(super) speed: Speed,
+    /// Likewise: a clip in place of the voice.
+    pub(super) reference: Option<SpeechReference>,
     pub(super) flush: bool,
     pub(super) close_context: bool,
     pub(super) close_socket: bool,
@@ -38,6 +41,7 @@ impl ClientMessage {
             context_id,
             text: fields.text("text")?,
             speed: speed_of(fields)?,
+            reference: reference(fields)?,
             flush: fields.boolean("flush")?.unwrap_or(false),
             close_context: fields.boolean("close_context")?.unwrap_or(false),
             close_socket: fields.boolean("close_socket")?.unwrap_or(false),

@@ -4,7 +4,7 @@ use contract::Span;
 
 use super::{OutputFormat, is_their_model, normalize};
 use crate::catalog::Ask;
-use crate::wire::{SamplingFields, WireError};
+use crate::wire::{INTEGER_MAX, SamplingFields, WireError};
 
 /// How many contexts a socket has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub struct Options {
 }
 
 /// Seconds, as the service bounds them.
-const INACTIVITY_DEFAULT: u32 = 20;
-const INACTIVITY_MAX: u32 = 180;
+const INACTIVITY_DEFAULT: u64 = 20;
+const INACTIVITY_MAX: u64 = 180;
 
 impl Options {
     /// Reads the query of a socket that speaks with `voice`. Names that are not known are ignored.
@@ -56,8 +56,8 @@ impl Options {
                 "model_id" => ask.model = Some(value.to_owned()).filter(|name| !is_their_model(name)),
                 "output_format" => format = Some(value),
                 "seed" => {
-                    let seed = number("seed", value, u32::MAX)?;
-                    ask.sampling = SamplingFields { seed: Some(u64::from(seed)), ..ask.sampling };
+                    let seed = number("seed", value, INTEGER_MAX)?;
+                    ask.sampling = SamplingFields { seed: Some(seed), ..ask.sampling };
                 }
                 "sync_alignment" => sync_alignment = flag("sync_alignment", value)?,
                 _ => {}
@@ -69,7 +69,7 @@ impl Options {
             ask,
             auto_mode,
             sync_alignment,
-            inactivity: Span::from_millis(i64::from(inactivity.max(1)) * 1_000),
+            inactivity: Span::from_millis(i64::try_from(inactivity.max(1) * 1_000).unwrap_or(0)),
         })
     }
 }
@@ -82,7 +82,7 @@ fn flag(name: &str, value: &str) -> Result<bool, WireError> {
     }
 }
 
-fn number(name: &str, value: &str, max: u32) -> Result<u32, WireError> {
+fn number(name: &str, value: &str, max: u64) -> Result<u64, WireError> {
     let read = value.parse().ok().filter(|value| *value <= max);
     read.ok_or_else(|| out_of_range(name, format!("a whole number from 0 to {max}")))
 }
@@ -105,11 +105,14 @@ mod tests {
             ("apply_text_normalization", "off"),
             ("sync_alignment", "true"),
             ("auto_mode", "true"),
-            ("seed", "7"),
+            ("seed", "9007199254740991"),
         ];
         let options = Options::read(Contexts::Many, "june", query).expect("valid");
         assert_eq!((options.format, options.ask.model), (OutputFormat::Pcm(24_000), None));
-        assert_eq!((options.ask.voice.as_deref(), options.ask.sampling.seed), (Some("june"), Some(7)));
+        assert_eq!(
+            (options.ask.voice.as_deref(), options.ask.sampling.seed),
+            (Some("june"), Some(INTEGER_MAX))
+        );
         assert_eq!(options.ask.normalize, Some(false));
         assert!(options.auto_mode && options.sync_alignment);
         assert_eq!(options.inactivity, Span::from_millis(180_000));
@@ -117,7 +120,12 @@ mod tests {
 
     #[test]
     fn a_value_that_cannot_be_read_is_refused_by_name() {
-        for (name, value) in [("auto_mode", "yes"), ("inactivity_timeout", "181"), ("seed", "-1")] {
+        for (name, value) in [
+            ("auto_mode", "yes"),
+            ("inactivity_timeout", "181"),
+            ("seed", "-1"),
+            ("seed", "9007199254740992"),
+        ] {
             let query = [("output_format", "pcm_24000"), (name, value)];
             let refused = Options::read(Contexts::One, "june", query).expect_err(name);
             assert_eq!((refused.code(), refused.param()), ("field_out_of_range", Some(name)));

@@ -6,10 +6,9 @@ use super::error::code;
 use super::message::{ClientMessage, ServerMessage};
 use super::{Alignment, Contexts, Options};
 use crate::dialect::{Dialect, Event, Manner, Step};
-use crate::named::{Gatherer, Named, Speaker, binary, unreadable};
-use crate::wire::{
-    ClientMessage as Native, CloseCode, ErrorMessage, Open, ServerMessage as Said, Speed, Text,
-};
+use crate::named::{self, Gatherer, Named, Speaker, binary, ended_unspoken, unreadable};
+use crate::speech::SpeechReference;
+use crate::wire::{CloseCode, ErrorMessage, Open, ServerMessage as Said, Speed, Text};
 
 /// The name of the one context of `stream-input`.
 const ONLY: &str = "";
@@ -54,7 +53,8 @@ impl Socket {
         }
         match message.text {
             Some(text) if !text.is_empty() => {
-                if self.contexts.get_mut(&name).is_some() || self.open(&name, message.speed, steps) {
+                let known = self.contexts.get_mut(&name).is_some();
+                if known || self.open(&name, message.speed, message.reference, steps) {
                     self.append(&name, text, message.flush, steps);
                 }
             }
@@ -80,8 +80,15 @@ impl Socket {
         }
     }
 
-    /// False when the socket has had as many contexts as it can number; it closes, and clients come again.
-    fn open(&mut self, name: &str, speed: Speed, steps: &mut Vec<Step>) -> bool {
+    /// False when there is no context now. When the socket has had as many as it can number it closes, and
+    /// clients come again.
+    fn open(
+        &mut self,
+        name: &str,
+        speed: Speed,
+        clip: Option<SpeechReference>,
+        steps: &mut Vec<Step>,
+    ) -> bool {
         let Some(number) = self.contexts.next_number() else {
             steps.push(Step::Close(CloseCode::Restart));
             return false;
@@ -97,7 +104,10 @@ impl Socket {
             normalize: ask.normalize,
             ..Open::default()
         };
-        steps.push(Step::client(Native::Open(Box::new(open))));
+        if let Err(error) = named::open(open, clip, steps) {
+            unreadable((self.shown(name), error), steps);
+            return false;
+        }
         let context = Context { speaker: Speaker::new(number), gatherer: None, told: 0 };
         self.contexts.insert(name, number, context);
         true
@@ -171,18 +181,23 @@ impl Socket {
                     context.gatherer = Some(Gatherer::new(encoding, serial, opened.audio.pre_skip));
                 }
             }
-            Said::End(end) => {
-                self.write(end.context, true, steps);
-                if let Some((name, _)) = self.contexts.remove(end.context) {
-                    self.say_final(&name, steps);
-                    if self.options.contexts == Contexts::One {
-                        steps.push(Step::Close(CloseCode::Done));
-                    }
-                    self.close_if_done(steps);
-                }
-            }
-            Said::Error(error) => self.failed(error, steps),
+            Said::End(end) => self.ended(end.context, steps),
+            Said::Error(error) => match ended_unspoken(error) {
+                Some(number) => self.ended(number, steps),
+                None => self.failed(error, steps),
+            },
             _ => {}
+        }
+    }
+
+    fn ended(&mut self, number: u16, steps: &mut Vec<Step>) {
+        self.write(number, true, steps);
+        if let Some((name, _)) = self.contexts.remove(number) {
+            self.say_final(&name, steps);
+            if self.options.contexts == Contexts::One {
+                steps.push(Step::Close(CloseCode::Done));
+            }
+            self.close_if_done(steps);
         }
     }
 

@@ -180,10 +180,9 @@ impl Realtime {
             }
             return Ok(());
         }
-        if self.conversation.get(id).is_none() {
-            return Err(absent("item_truncate_invalid_item_id"));
-        }
         // It was heard long ago: late, and no harm.
+        let cut = self.conversation.truncate(id, None, millis);
+        let millis = cut.ok_or_else(|| absent("item_truncate_invalid_item_id"))?;
         let event = json!({ "item_id": id, "content_index": content_index, "audio_end_ms": millis });
         Words { ids: &mut self.ids, steps }.say("conversation.item.truncated", event);
         Ok(())

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use serde_json::{Map, Value, json};
 
 use super::words::Mistake;
+use crate::wire::Heard;
 
 const ITEMS_MAX: usize = 1_000;
 /// Bytes of all items as JSON.
@@ -26,6 +27,8 @@ struct Item {
     bytes: usize,
     /// A response has spoken it.
     spoken: bool,
+    /// Milliseconds of its sound, where it is a response's.
+    sound_ms: Option<u64>,
 }
 
 impl Conversation {
@@ -93,6 +96,33 @@ impl Conversation {
         }
     }
 
+    /// An item has sounded for this long.
+    pub(super) fn sounded(&mut self, id: &str, millis: u64) {
+        if let Some(item) = self.find(id).and_then(|at| self.items.get_mut(at)) {
+            item.sound_ms = Some(millis);
+        }
+    }
+
+    /// An item was heard up to `millis` of its sound, and keeps the text up to there; `heard` is what is known of
+    /// it, where more is than the item shows: then `millis` is no more than its sound. Gives the milliseconds that it keeps; `None` without the item.
+    pub(super) fn truncate(&mut self, id: &str, heard: Option<&Heard>, millis: u64) -> Option<u64> {
+        let item = self.find(id).and_then(|at| self.items.get_mut(at))?;
+        let Some(all) = item.sound_ms else { return Some(0) };
+        let kept = if heard.is_some() { millis } else { millis.min(all) };
+        item.sound_ms = Some(kept);
+        let mut shown = item.shown.clone();
+        for part in shown["content"].as_array_mut().into_iter().flatten() {
+            if let (true, Some(transcript)) = (part["type"] == "output_audio", part["transcript"].as_str()) {
+                let (text, all) = heard.map_or((transcript, all), |heard| {
+                    (heard.text.as_str(), super::response::millis(heard.samples))
+                });
+                part["transcript"] = heard_by(text, all, kept).into();
+            }
+        }
+        self.replace(id, shown);
+        Some(kept)
+    }
+
     /// Whether it was there.
     pub(super) fn delete(&mut self, id: &str) -> bool {
         let found = self.find(id).and_then(|at| self.items.remove(at));
@@ -127,12 +157,25 @@ impl Conversation {
     fn insert(&mut self, at: usize, id: String, shown: Value) {
         let bytes = shown.to_string().len();
         self.bytes += bytes;
-        self.items.insert(at, Item { id, shown, bytes, spoken: false });
+        self.items.insert(at, Item { id, shown, bytes, spoken: false, sound_ms: None });
         while self.items.len() > ITEMS_MAX || (self.bytes > BYTES_MAX && self.items.len() > 1) {
             let oldest = self.items.pop_front();
             self.bytes -= oldest.map_or(0, |item| item.bytes);
         }
     }
+}
+
+/// What of a text that sounds for `all` milliseconds had sounded by then, cut at a word's end: the listener knows
+/// better than an estimate.
+fn heard_by(text: &str, all: u64, millis: u64) -> &str {
+    let all = all.max(1);
+    if millis >= all {
+        return text;
+    }
+    let characters = text.chars().count() as u64 * millis / all;
+    let at = text.char_indices().nth(usize::try_from(characters).unwrap_or(usize::MAX));
+    let cut = &text[..at.map_or(text.len(), |(at, _)| at)];
+    cut.rfind(char::is_whitespace).map_or("", |end| &cut[..end])
 }
 
 /// What an item says in text: its parts, joined.

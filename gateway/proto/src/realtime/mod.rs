@@ -15,13 +15,14 @@ mod hearing;
 mod input;
 mod response;
 mod settings;
+mod sounding;
 mod turns;
 mod words;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use contract::{Epoch, Layout, Tick};
+use contract::{Epoch, Layout, ModelInfo, Tick};
 use serde_json::{Map, Value, json};
 
 use crate::dialect::{Dialect, Event, Manner, Step};
@@ -32,6 +33,7 @@ use crate::wire::{
 };
 pub use events::{CLIENT_EVENTS, SERVER_EVENTS};
 pub(crate) use fuzz::message;
+pub use words::Mistake;
 
 use conversation::Conversation;
 use hearing::Hearing;
@@ -124,6 +126,22 @@ impl Realtime {
         }
     }
 
+    /// The settings that a session of this model begins with once it was given these, whole, as its events show
+    /// them under `id`.
+    ///
+    /// # Errors
+    /// What is wrong with them, as `session.update` would say it.
+    pub fn settings(
+        model: &ModelInfo,
+        id: &str,
+        given: Option<&Map<String, Value>>,
+    ) -> Result<Value, Mistake> {
+        let voice = model.default_voice.and_then(|at| model.voices.get(at)).map(|voice| voice.name.clone());
+        let mut settings = Settings::new(model.name.clone(), voice.unwrap_or_default());
+        given.map_or(Ok(()), |given| settings.update(given))?;
+        Ok(settings.shown(id))
+    }
+
     fn ready(&mut self, ready: &Ready, steps: &mut Vec<Step>) {
         self.ids = Ids::new(&ready.session);
         let model = self.start.model.clone().or_else(|| ready.default_model.clone()).unwrap_or_default();
@@ -203,7 +221,10 @@ impl Realtime {
         }
         let heard = match &outcome {
             Outcome::Cancelled(heard) => heard.clone(),
-            _ => None,
+            Outcome::Failed => {
+                Some(Heard { text: response.told().to_owned(), samples: sent, ..Heard::default() })
+            }
+            Outcome::Capped(_) | Outcome::Completed(_) => None,
         };
         response.finish(outcome, &mut self.conversation, &mut Words { ids: &mut self.ids, steps });
         while self.spoken.len() >= SPOKEN_MAX {
@@ -229,16 +250,8 @@ impl Realtime {
         let Some(spoken) = self.spoken.iter_mut().find(|spoken| spoken.context == context) else { return };
         let Some((content_index, asked)) = spoken.truncating.take() else { return };
         let millis = asked.min(response::millis(spoken.sent));
-        if let (Some(heard), Some(item)) = (&spoken.heard, self.conversation.get(&spoken.item)) {
-            let mut item = item.clone();
-            let text = heard_by(heard, millis);
-            for part in item["content"].as_array_mut().into_iter().flatten() {
-                if part["type"] == "output_audio" {
-                    part["transcript"] = text.into();
-                }
-            }
-            self.conversation.replace(&spoken.item, item);
-        }
+        let cut = self.conversation.truncate(&spoken.item, spoken.heard.as_ref(), millis);
+        let millis = cut.unwrap_or(millis);
         let event = json!({ "item_id": spoken.item, "content_index": content_index, "audio_end_ms": millis });
         Words { ids: &mut self.ids, steps }.say("conversation.item.truncated", event);
     }
@@ -276,18 +289,6 @@ impl Realtime {
         }
         steps.push(Step::client(ClientMessage::Cancel(Cancel { context, epoch: None, played })));
     }
-}
-
-/// What of `heard` had sounded by then, cut at a word's end: the listener knows better than an estimate.
-fn heard_by(heard: &Heard, millis: u64) -> &str {
-    let all = response::millis(heard.samples).max(1);
-    if millis >= all {
-        return &heard.text;
-    }
-    let characters = heard.text.chars().count() as u64 * millis / all;
-    let at = heard.text.char_indices().nth(usize::try_from(characters).unwrap_or(usize::MAX));
-    let cut = &heard.text[..at.map_or(heard.text.len(), |(at, _)| at)];
-    cut.rfind(char::is_whitespace).map_or("", |end| &cut[..end])
 }
 
 impl Dialect for Realtime {

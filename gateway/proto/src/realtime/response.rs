@@ -206,7 +206,8 @@ impl Response {
         let item_status = if status == "completed" { "completed" } else { "incomplete" };
         let transcript = match &outcome {
             Outcome::Cancelled(Some(heard)) => heard.text.clone(),
-            _ => self.text.clone(),
+            Outcome::Cancelled(None) | Outcome::Failed => self.told().to_owned(),
+            Outcome::Capped(_) | Outcome::Completed(_) => self.text.clone(),
         };
         let (part, content) = self.content(&transcript);
         if self.asked.audio {
@@ -223,6 +224,7 @@ impl Response {
         if self.conversation.is_some() {
             let before = conversation.before(&self.item);
             conversation.replace(&self.item, item.clone());
+            conversation.sounded(&self.item, millis(self.sent));
             words.say("conversation.item.done", json!({ "previous_item_id": before, "item": item }));
         }
         words.say(
@@ -231,6 +233,11 @@ impl Response {
         );
         let response = self.shown(status, details, &[item], usage);
         words.say("response.done", json!({ "response": response }));
+    }
+
+    /// What the transcript has told so far.
+    pub(super) fn told(&self) -> &str {
+        &self.text[..self.told]
     }
 
     fn content(&self, transcript: &str) -> (Value, Value) {

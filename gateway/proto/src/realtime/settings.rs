@@ -193,8 +193,13 @@ impl Settings {
         if let Some(value) = session.get("max_response_output_tokens") {
             self.kept.insert("max_output_tokens".to_owned(), value.clone());
         }
-        if let Some(text) = session.get("instructions").and_then(Value::as_str) {
-            text.clone_into(&mut self.instructions);
+        match session.get("instructions") {
+            Some(Value::String(text)) => text.clone_into(&mut self.instructions),
+            None | Some(Value::Null) => {}
+            Some(_) => {
+                let message = "instructions must be a string";
+                return Err(Mistake::new("invalid_type", message).at("session.instructions"));
+            }
         }
         if let Some(value) = session.get("output_modalities").or_else(|| session.get("modalities")) {
             self.modalities = modalities(value)?;
@@ -203,11 +208,13 @@ impl Settings {
             self.own = read_own(own)?;
             self.own_shown = Some(own.clone()).filter(|own| !own.is_null());
         }
-        let part = |name: &str| session.get("audio").and_then(|audio| audio.get(name));
-        let (input, output) = (part("input"), part("output"));
+        let audio = part(session.get("audio"), "session.audio")?;
+        let input = part(audio.and_then(|audio| audio.get("input")), "session.audio.input")?;
+        let output = part(audio.and_then(|audio| audio.get("output")), "session.audio.output")?;
         // Names of the beta stand flat in the session; those of today lie nested.
         let beta = |name: &str| session.get(name);
-        let inner = |part: Option<&'_ Value>, name: &str| part.and_then(|part| part.get(name)).cloned();
+        let inner =
+            |part: Option<&Map<String, Value>>, name: &str| part.and_then(|part| part.get(name)).cloned();
         if let Some(value) = inner(input, "format").or_else(|| beta("input_audio_format").cloned()) {
             self.input = format(&value, "session.audio.input.format")?;
         }
@@ -232,6 +239,18 @@ impl Settings {
             self.turns = turns(&value)?;
         }
         Ok(())
+    }
+}
+
+/// A part of the settings that holds others.
+fn part<'a>(
+    value: Option<&'a Value>,
+    param: &'static str,
+) -> Result<Option<&'a Map<String, Value>>, Mistake> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(fields)) => Ok(Some(fields)),
+        Some(_) => Err(Mistake::new("invalid_type", format!("{param} must be an object")).at(param)),
     }
 }
 

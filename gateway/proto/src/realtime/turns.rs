@@ -9,12 +9,12 @@ use codecs::resample::Resampler;
 use earshot::Detector;
 use serde_json::{Map, Value};
 
+use super::sounding::Sounding;
+
 /// The detector's own rate and frame: 16 ms.
 const RATE_HZ: u32 = 16_000;
 const FRAME: usize = 256;
-const FRAME_MS: u64 = 16;
-/// Frames of voice that begin a turn: 64 ms. Shorter sounds are clicks.
-const ONSET_FRAMES: u64 = 4;
+pub(super) const FRAME_MS: u64 = 16;
 /// How much surer than the threshold the detector must once be before a turn begins, and how much less
 /// sure it may be within one. Noise that sets in scores up to 0.62 for a third of a second, and speech more
 /// than 0.65 within a tenth, also over a telephone. Chosen on two of the embedded voices and white noise; held
@@ -57,9 +57,11 @@ pub(super) struct Turns {
     waiting: Vec<f32>,
     /// Frames judged so far.
     frames: u64,
-    /// Frames of voice in a row, and the best score among them.
+    sounding: Sounding,
+    /// Frames of voice in a row, the best score among them, and the frame at which its sound began.
     voiced: u64,
     surest: f32,
+    onset: Option<u64>,
     silent: u64,
     speaking: bool,
     /// How sure the detector is of what is always there.
@@ -103,8 +105,10 @@ impl Turns {
             resampler: None,
             waiting: Vec::new(),
             frames: 0,
+            sounding: Sounding::default(),
             voiced: 0,
             surest: 0.0,
+            onset: None,
             silent: 0,
             speaking: false,
             usual: 0.0,
@@ -144,6 +148,7 @@ impl Turns {
         let (frames, rest) = waiting.as_chunks::<FRAME>();
         for frame in frames {
             let bounded = frame.map(|sample| sample.clamp(-1.0, 1.0));
+            self.sounding.hear(&bounded);
             let score = self.detector.predict_f32(&bounded);
             heard.extend(self.judge(score, settings));
         }
@@ -155,7 +160,12 @@ impl Turns {
         if std::mem::take(&mut self.speaking) {
             self.end_ms = self.position_ms();
         }
-        (self.voiced, self.surest) = (0, 0.0);
+        self.unvoiced();
+    }
+
+    /// What may have been beginning was no turn, or is one that has ended.
+    const fn unvoiced(&mut self) {
+        (self.voiced, self.surest, self.onset) = (0, 0.0, None);
     }
 
     /// The usual score, which follows this one. Of a session's first half second it is a mean in which the newest counts most.
@@ -175,24 +185,26 @@ impl Turns {
         let above_usual = self.follow(score) + ABOVE_USUAL;
         if !self.speaking {
             if score < settings.threshold.max(above_usual) {
-                (self.voiced, self.surest) = (0, 0.0);
+                self.unvoiced();
                 return None;
             }
             (self.voiced, self.surest) = (self.voiced + 1, self.surest.max(score));
-            let sure = self.surest >= (settings.threshold + MARGIN).max(above_usual).min(SURE_MAX);
-            if self.voiced < ONSET_FRAMES || !sure {
-                return None;
+            if self.onset.is_none() {
+                let sounded = self.sounding.voice().map(|frames| frames.min(self.voiced));
+                self.onset = sounded.map(|frames| self.frames.saturating_sub(frames));
             }
+            let sure = self.surest >= (settings.threshold + MARGIN).max(above_usual).min(SURE_MAX);
+            let onset = self.onset.filter(|_| sure)? * FRAME_MS;
             (self.speaking, self.silent) = (true, 0);
-            let onset = self.position_ms().saturating_sub(self.voiced * FRAME_MS);
             return Some(Turn::Started { at_ms: onset.saturating_sub(settings.prefix_ms).max(self.end_ms) });
         }
-        let voice = score >= (settings.threshold - MARGIN).max(above_usual);
+        let voice = score >= (settings.threshold - MARGIN).max(above_usual) && self.sounding.goes_on();
         self.silent = if voice { 0 } else { self.silent + 1 };
         if self.silent * FRAME_MS < settings.silence_ms {
             return None;
         }
-        (self.speaking, self.voiced, self.surest) = (false, 0, 0.0);
+        self.speaking = false;
+        self.unvoiced();
         self.end_ms = self.position_ms();
         Some(Turn::Stopped { at_ms: self.end_ms })
     }

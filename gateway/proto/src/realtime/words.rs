@@ -90,10 +90,10 @@ pub(super) fn kind_of(error: &ErrorObject) -> &'static str {
 
 /// What is wrong with an event. The session goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mistake {
-    pub(super) code: &'static str,
-    pub(super) message: String,
-    pub(super) param: Option<&'static str>,
+pub struct Mistake {
+    pub code: &'static str,
+    pub message: String,
+    pub param: Option<&'static str>,
 }
 
 impl Mistake {

@@ -129,15 +129,10 @@ impl Context {
     }
 }
 
-/// Opus takes only its own rates; PCM any.
 fn format(open: &Open, target: &Target) -> AudioFormat {
     let choice = open.audio.unwrap_or_default();
     let model_rate = target.sample_rate;
-    let own = match choice.codec {
-        WireCodec::Opus if !matches!(model_rate, 8_000 | 12_000 | 16_000 | 24_000 | 48_000) => 48_000,
-        WireCodec::Opus | WireCodec::Pcm => model_rate,
-    };
-    let wire_rate = choice.sample_rate.unwrap_or(own);
+    let wire_rate = choice.sample_rate.unwrap_or(choice.codec.rate_hz(model_rate));
     AudioFormat { codec: choice.codec, model_rate, wire_rate, loudness: choice.loudness, speed: choice.speed }
 }
 
@@ -145,7 +140,7 @@ fn format(open: &Open, target: &Target) -> AudioFormat {
 pub(super) const fn pre_skip(format: AudioFormat, config: &Config) -> u16 {
     match format.codec {
         WireCodec::Opus => config.opus_pre_skip,
-        WireCodec::Pcm => 0,
+        WireCodec::Pcm | WireCodec::MuLaw | WireCodec::ALaw => 0,
     }
 }
 

@@ -73,7 +73,7 @@ impl Session {
                 pings_per_second: limits.pings_per_second,
             },
             audio: ReadyAudio {
-                codecs: vec!["opus".to_owned(), "pcm".to_owned()],
+                codecs: WireCodec::NAMES.iter().map(|(name, _)| (*name).to_owned()).collect(),
                 clock: CLOCK_HZ,
                 packet_ms: PACKET_MS,
                 sample_rates: SAMPLE_RATES.to_vec(),
@@ -91,6 +91,7 @@ impl Session {
             match step {
                 Step::Audio { header, payload } => self.audio(now, &header, &payload),
                 Step::Client { id, message } => self.client(now, id, message),
+                Step::Clip { context, file } => self.reference_file(now, context, file),
                 Step::Close(code) => self.close(code),
                 Step::Forget { context } => self.forget(now, context),
                 Step::Unreadable(unreadable) => {
@@ -208,11 +209,7 @@ impl Session {
             reading: target.reading().map(str::to_owned),
             layout: target.layout.name().to_owned(),
             audio: OpenedAudio {
-                codec: match format.codec {
-                    WireCodec::Opus => "opus",
-                    WireCodec::Pcm => "pcm",
-                }
-                .to_owned(),
+                codec: format.codec.name().to_owned(),
                 sample_rate: format.wire_rate,
                 channels: 1,
                 packet_ms: PACKET_MS,

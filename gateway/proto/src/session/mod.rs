@@ -29,7 +29,7 @@ use contract::{EngineError, Span, TextAccepted, Tick};
 
 pub use config::{Config, Limits};
 pub use output::{AudioFormat, EncodeJob, EncodeWork, Encoded, EngineCommand, EpochKey, Output, Said};
-pub use reference::ReferenceJob;
+pub use reference::{ClipForm, JUDGED_MAX, ReferenceJob};
 pub use replay::{REPLAY_AGE_MAX, REPLAY_BYTES_MAX, REPLAY_PACKETS_MAX};
 pub use timeout::TimeoutReason;
 pub use utterance::TAIL_WAIT;

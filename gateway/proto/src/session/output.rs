@@ -119,7 +119,7 @@ pub struct AudioFormat {
     pub codec: WireCodec,
     /// Hertz of the samples given.
     pub model_rate: u32,
-    /// Hertz of PCM on the wire, or Opus' input rate.
+    /// Hertz of samples on the wire, or Opus' input rate.
     pub wire_rate: u32,
     /// Loudness to come near to, in LUFS.
     pub loudness: Option<i8>,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use contract::{Clip, CloneMode, EngineError, Tick};
 
+use super::context::Context;
 use super::{Output, Session};
 use crate::catalog::Reference;
 use crate::wire::{Flags, Header, Open, PacketKind, ReferenceOpen, WireCodec, WireError};
@@ -18,18 +19,27 @@ const BYTES_MAX: usize = 30 * 48_000 * 2;
 /// 30 s of the shortest Opus packets, 2.5 ms.
 const PACKETS_MAX: usize = 12_000;
 
+/// Clips of one session that may be judged at once: as many as may speak at once, unless that is configured
+/// otherwise. Decoding 30 s takes a tenth of a second.
+pub const JUDGED_MAX: usize = 8;
+
 /// A whole reference clip as it came.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReferenceJob {
     pub context: u16,
-    pub codec: WireCodec,
-    /// Hertz of PCM.
-    pub sample_rate: u32,
+    pub form: ClipForm,
     /// Hertz the engine wants.
     pub model_rate: u32,
-    /// Opus packets, or pieces of PCM, in order.
-    pub packets: Vec<Bytes>,
     pub transcript: Option<String>,
+}
+
+/// The sound of a clip.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClipForm {
+    /// A WAV, FLAC, MP3, Ogg or WebM file.
+    File(Bytes),
+    /// Opus packets, or pieces of samples at this many hertz, in order.
+    Packets { codec: WireCodec, sample_rate: u32, packets: Vec<Bytes> },
 }
 
 /// A context's reference while it is not there yet.
@@ -75,10 +85,7 @@ impl Awaited {
 impl Coming {
     fn take(&mut self, header: &Header, payload: &Bytes) -> Result<(), EngineError> {
         let bad = |what: &str| Err(EngineError::BadReference { what: what.to_owned() });
-        let kind = match self.about.codec {
-            WireCodec::Opus => PacketKind::Opus,
-            WireCodec::Pcm => PacketKind::Pcm,
-        };
+        let kind = self.about.codec.packet_kind();
         let last = header.flags.contains(Flags::END);
         // A gap marker carries the end of a clip whose last packet has gone already.
         if header.kind != kind && !(header.kind == PacketKind::Gap && last) {
@@ -112,6 +119,10 @@ impl Session {
         if self.contexts.values().any(|context| matches!(context.awaited, Some(Awaited::Coming(_)))) {
             return Err(unsupported("another reference is still coming in this session; end it first"));
         }
+        let judged = |context: &&Context| matches!(context.awaited, Some(Awaited::Judged));
+        if self.contexts.values().filter(judged).count() >= JUDGED_MAX {
+            return Err(unsupported("other references of this session are being judged; try again at once"));
+        }
         let (clip, mode) = Awaited::placeholder(about);
         Ok(Some(Reference { voice: None, clip, mode }))
     }
@@ -134,18 +145,38 @@ impl Session {
             return Ok(());
         }
         if header.flags.contains(Flags::END) {
-            let job = ReferenceJob {
-                context: id,
+            let form = ClipForm::Packets {
                 codec: coming.about.codec,
                 sample_rate: coming.about.sample_rate,
-                model_rate: context.target.sample_rate,
                 packets: std::mem::take(&mut coming.packets),
-                transcript: coming.about.transcript.take(),
             };
-            context.awaited = Some(Awaited::Judged);
-            self.out.push(Output::Reference(Box::new(job)));
+            self.judge(id, form);
         }
         Ok(())
+    }
+
+    /// A clip that came as one file.
+    pub(super) fn reference_file(&mut self, now: Tick, id: u16, file: Bytes) {
+        // A context that was refused is not there: its client has been told why.
+        if let Some(context) = self.contexts.get_mut(&id) {
+            context.touched = now;
+            self.judge(id, ClipForm::File(file));
+        }
+    }
+
+    /// All of a clip has come: the driver decodes and judges it.
+    fn judge(&mut self, id: u16, form: ClipForm) {
+        let Some(context) = self.contexts.get_mut(&id) else { return };
+        let Some(Awaited::Coming(coming)) = &mut context.awaited else { return };
+        let transcript = coming.about.transcript.take();
+        let model_rate = context.target.sample_rate;
+        context.awaited = Some(Awaited::Judged);
+        self.out.push(Output::Reference(Box::new(ReferenceJob {
+            context: id,
+            form,
+            model_rate,
+            transcript,
+        })));
     }
 
     /// The driver has decoded and judged a context's clip.

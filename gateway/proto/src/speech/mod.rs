@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use codecs::mp3;
 use codecs::pcm::RawEncoding;
-use contract::{CloneMode, FinishReason, Layout, Span, Usage};
+use contract::{CloneMode, EngineError, FinishReason, Layout, Span, Usage};
 use serde::Serialize;
 
 use crate::body::{Body, Sound};
@@ -99,6 +99,18 @@ pub struct SpeechReference {
     pub transcript: Option<String>,
     /// `None`: in context with a transcript, by speaker without.
     pub mode: Option<CloneMode>,
+}
+
+impl SpeechReference {
+    /// The file itself.
+    ///
+    /// # Errors
+    /// What is no base64.
+    pub fn file(&self) -> Result<Bytes, EngineError> {
+        let decoded = BASE64_STANDARD.decode(self.audio.as_bytes());
+        let bad = |_| EngineError::BadReference { what: "reference.audio is not base64".to_owned() };
+        decoded.map(Bytes::from).map_err(bad)
+    }
 }
 
 /// Container and codec of the answer's audio.

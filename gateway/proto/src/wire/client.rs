@@ -4,7 +4,7 @@ use contract::{CloneMode, Epoch, Layout};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{Speed, Text, WireError};
+use super::{Speed, Text, WireCodec, WireError};
 use crate::catalog::CLONE_MODES;
 
 /// One control message of the client.
@@ -121,7 +121,7 @@ pub struct Open {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ReferenceOpen {
     pub codec: WireCodec,
-    /// Hertz of PCM, 8,000 to 48,000; Opus says its own.
+    /// Hertz of PCM and G.711, 8,000 to 48,000; Opus says its own.
     pub sample_rate: u32,
     /// The exact words of the clip.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,16 +163,6 @@ pub struct AudioChoice {
     #[serde(skip_serializing_if = "Speed::is_own")]
     #[schema(value_type = f64)]
     pub speed: Speed,
-}
-
-/// What a packet holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum WireCodec {
-    #[default]
-    Opus,
-    /// Signed 16-bit little-endian mono.
-    Pcm,
 }
 
 /// Where the listener is (docs/protocol.md section 6). Positions count 48 kHz samples.

@@ -6,11 +6,11 @@ use contract::{Epoch, Layout};
 use super::client::{
     AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, LOUDNESS, ListenerState, Open,
     PlaybackReport, Player, Received, Resume, SAMPLE_RATES, SamplingFields, TEXT_BYTES_MAX, TextAppend,
-    Unreadable, WireCodec,
+    Unreadable,
 };
 use super::error::{nearest, shown};
 use super::fields::Fields;
-use super::{CLOCK_HZ, Json, ReferenceOpen, Speed, WireError};
+use super::{Json, ReferenceOpen, Speed, WireCodec, WireError};
 use crate::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 
 const ID_BYTES_MAX: usize = 256;
@@ -157,7 +157,7 @@ fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
     let audio = match fields.object("audio", &["codec", "loudness", "sample_rate", "speed", "trim"])? {
         None => None,
         Some(mut audio) => {
-            let codec = audio.choice("codec", &[("opus", WireCodec::Opus), ("pcm", WireCodec::Pcm)])?;
+            let codec = audio.choice("codec", WireCodec::NAMES)?;
             let sample_rate = audio.u32("sample_rate", 0, u32::MAX)?;
             if sample_rate.is_some_and(|rate| !SAMPLE_RATES.contains(&rate)) {
                 return Err(audio.out_of_range("sample_rate", "one of 8000, 16000, 24000, 48000".to_owned()));
@@ -200,13 +200,9 @@ pub(crate) fn loudness(fields: &mut Fields) -> Result<Option<i8>, WireError> {
 fn reference(fields: &mut Fields) -> Result<Option<ReferenceOpen>, WireError> {
     const KNOWN: &[&str] = &["codec", "mode", "sample_rate", "transcript"];
     let Some(mut about) = fields.object("reference", KNOWN)? else { return Ok(None) };
-    let codec =
-        about.choice("codec", &[("opus", WireCodec::Opus), ("pcm", WireCodec::Pcm)])?.unwrap_or_default();
-    let sample_rate = about.u32("sample_rate", 8_000, 48_000)?;
-    let sample_rate = match codec {
-        WireCodec::Opus => sample_rate.unwrap_or(CLOCK_HZ),
-        WireCodec::Pcm => about.required("sample_rate", sample_rate)?,
-    };
+    let codec = about.choice("codec", WireCodec::NAMES)?.unwrap_or_default();
+    let sample_rate = about.u32("sample_rate", 8_000, 48_000)?.or(codec.clip_rate_hz());
+    let sample_rate = about.required("sample_rate", sample_rate)?;
     Ok(Some(ReferenceOpen {
         codec,
         sample_rate,

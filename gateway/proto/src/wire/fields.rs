@@ -3,6 +3,9 @@
 use super::error::{nearest, shown};
 use super::{Json, Text, WireError};
 
+/// The largest integer that every reader of JSON holds exactly: seeds and positions go up to it.
+pub const INTEGER_MAX: u64 = (1 << 53) - 1;
+
 /// The fields of one object. Every getter names the field's full path when it refuses.
 pub(crate) struct Fields {
     /// Path of the object, with a trailing dot; empty for the message itself.
@@ -111,7 +114,7 @@ impl Fields {
 
     /// A non-negative integer up to 2^53 - 1, which every JSON library carries exactly.
     pub(crate) fn u53(&mut self, name: &str) -> Result<Option<u64>, WireError> {
-        Ok(self.integer(name, 0, (1 << 53) - 1)?.and_then(|value| u64::try_from(value).ok()))
+        Ok(self.integer(name, 0, INTEGER_MAX as i64)?.and_then(|value| u64::try_from(value).ok()))
     }
 
     pub(crate) fn number(&mut self, name: &str, min: f64, max: f64) -> Result<Option<f64>, WireError> {

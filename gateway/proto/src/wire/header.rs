@@ -20,6 +20,10 @@ pub enum PacketKind {
     Opus,
     /// Signed 16-bit little-endian mono.
     Pcm,
+    /// G.711 mu-law, mono.
+    MuLaw,
+    /// G.711 A-law, mono.
+    ALaw,
 }
 
 /// Flag bits of a header.
@@ -78,6 +82,8 @@ impl Header {
             PacketKind::Opus => 0,
             PacketKind::Pcm => 1,
             PacketKind::Gap => 2,
+            PacketKind::MuLaw => 3,
+            PacketKind::ALaw => 4,
         };
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = VERSION << 4 | kind;
@@ -106,7 +112,9 @@ impl Header {
             0 => PacketKind::Opus,
             1 => PacketKind::Pcm,
             2 => PacketKind::Gap,
-            _ => return Err(WireError::BadHeader { what: "its kind is none of 0, 1, 2" }),
+            3 => PacketKind::MuLaw,
+            4 => PacketKind::ALaw,
+            _ => return Err(WireError::BadHeader { what: "its kind is none of 0 to 4" }),
         };
         if head[1] & !Flags::KNOWN != 0 {
             return Err(WireError::BadHeader { what: "it sets flag bits that are not defined" });
@@ -153,6 +161,16 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_has_its_number_and_comes_back_as_it_was() {
+        use PacketKind::{ALaw, Gap, MuLaw, Opus, Pcm};
+        for (number, kind) in (0..).zip([Opus, Pcm, Gap, MuLaw, ALaw]) {
+            let header = Header { kind, ..EXAMPLE };
+            assert_eq!(header.encode()[0], 0x10 | number);
+            assert_eq!(Header::decode(&header.encode()), Ok((header, &[][..])));
+        }
+    }
+
+    #[test]
     fn each_wrong_header_is_refused() {
         let good = EXAMPLE.encode();
         let with = |at: usize, byte: u8| {
@@ -162,7 +180,7 @@ mod tests {
         };
         assert!(Header::decode(&good[..15]).is_err());
         assert!(Header::decode(&with(0, 0x21)).is_err());
-        assert!(Header::decode(&with(0, 0x13)).is_err());
+        assert!(Header::decode(&with(0, 0x15)).is_err());
         assert!(Header::decode(&with(1, 0x10)).is_err());
         assert!(Header::decode(&with(12, 0xFF)).is_err());
         let mut gap = with(0, 0x12).to_vec();

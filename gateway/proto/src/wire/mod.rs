@@ -5,6 +5,7 @@
 
 mod client;
 mod close;
+mod codec;
 mod decode;
 mod error;
 mod fields;
@@ -17,9 +18,10 @@ mod speed;
 pub use client::{
     AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, LOUDNESS, ListenerState, Open,
     PlaybackReport, Player, Received, ReferenceOpen, Resume, SAMPLE_RATES, SamplingFields, TEXT_BYTES_MAX,
-    TextAppend, Unreadable, WireCodec,
+    TextAppend, Unreadable,
 };
 pub use close::CloseCode;
+pub use codec::WireCodec;
 pub use error::{ErrorBody, ErrorKind, ErrorObject, WireError};
 pub use header::{DURATION_MAX, Flags, HEADER_BYTES, Header, PacketKind};
 pub use json::{DEPTH_MAX, Json, Text, join};
@@ -32,6 +34,7 @@ pub use speed::Speed;
 
 pub(crate) use decode::{loudness, sampling, speed, voice};
 pub(crate) use fields::Fields;
+pub use fields::INTEGER_MAX;
 
 /// The WebSocket subprotocol of this wire.
 pub const SUBPROTOCOL: &str = "voxlane.v1";

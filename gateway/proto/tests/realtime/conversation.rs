@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use contract::{EngineError, FinishReason, Span};
 use proto::realtime::Start;
-use proto::session::Message;
+use proto::session::{ClipForm, Message};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -157,6 +157,63 @@ fn a_truncation_after_the_end_is_a_playback_report() {
 }
 
 #[test]
+fn a_response_that_fails_keeps_the_words_that_were_told_and_no_others() {
+    let text = "One two three four five six seven eight nine ten eleven twelve.";
+    for frames in [0, 20] {
+        let mut client = Client::new();
+        client.say(text);
+        client.ask(&json!({}));
+        if frames > 0 {
+            client.speak(frames);
+        }
+        client.finish(FinishReason::Failed, Some(EngineError::NotFinite));
+        let told = client.events.iter().filter(|e| e["type"] == "response.output_audio_transcript.delta");
+        let told: String = told.filter_map(|event| event["delta"].as_str()).collect();
+        assert!(told.len() < text.len() && told.is_empty() == (frames == 0), "{told:?}");
+        let done = &client.last("response.done")["response"];
+        let (item, content) = (done["output"][0]["id"].clone(), &done["output"][0]["content"][0]);
+        assert_eq!((&done["status"], &content["transcript"]), (&json!("failed"), &json!(told)));
+        assert_eq!(client.last("response.output_audio_transcript.done")["transcript"], told);
+        // The listener may have stopped before its end.
+        client.send(&json!({ "type": "conversation.item.truncate", "item_id": item, "content_index": 0,
+            "audio_end_ms": 99_000 }));
+        assert_eq!(client.last("conversation.item.truncated")["audio_end_ms"], frames * 80);
+        client.send(&json!({ "type": "conversation.item.retrieve", "item_id": item }));
+        let kept = &client.last("conversation.item.retrieved")["item"]["content"][0]["transcript"];
+        assert_eq!(*kept, told);
+    }
+}
+
+#[test]
+fn a_truncation_of_what_was_heard_long_ago_is_held_to_its_sound_too() {
+    let mut client = Client::new();
+    let mut items = Vec::new();
+    for _ in 0..12 {
+        client.say("One two three four.");
+        client.ask(&json!({}));
+        client.speak(25);
+        client.finish(FinishReason::Done, None);
+        items.push(client.last("response.done")["response"]["output"][0]["id"].clone());
+    }
+    let asked = client.last("conversation.item.added")["previous_item_id"].clone();
+    for (item, millis, kept, text) in [
+        (&items[0], 99_000, 2_000, "One two three four."),
+        (&items[0], 1_000, 1_000, "One two"),
+        (&items[0], 1_500, 1_000, "One two"),
+        (&items[0], 0, 0, ""),
+        (&asked, 500, 0, "One two three four."),
+    ] {
+        client.send(&json!({ "type": "conversation.item.truncate", "item_id": item, "content_index": 0,
+            "audio_end_ms": millis }));
+        assert_eq!(client.last("conversation.item.truncated")["audio_end_ms"], kept, "{millis}");
+        client.send(&json!({ "type": "conversation.item.retrieve", "item_id": item }));
+        let part = &client.last("conversation.item.retrieved")["item"]["content"][0];
+        assert!(part["transcript"] == text || part["text"] == text, "{millis}: {part}");
+    }
+    assert!(client.errors().is_empty());
+}
+
+#[test]
 fn items_are_kept_echoed_placed_and_deleted_and_a_second_of_one_id_is_refused() {
     let mut client = Client::new();
     let create = |id: &str, previous: Value| {
@@ -303,7 +360,8 @@ fn a_committed_recording_becomes_the_voice_when_the_commit_says_so() {
     client.say("One.");
     client.ask(&json!({}));
     let job = &client.references[0];
-    assert_eq!((job.packets.concat().len(), job.sample_rate), (4, 24_000));
+    let ClipForm::Packets { sample_rate, packets, .. } = &job.form else { panic!("{job:?}") };
+    assert_eq!((packets.concat().len(), *sample_rate), (4, 24_000));
     assert_eq!(job.transcript.as_deref(), Some("Hm."));
 }
 
@@ -340,6 +398,9 @@ fn bad_events_are_errors_with_a_name_and_the_session_goes_on() {
     for (event, code) in [
         (json!({ "type": "response.think", "event_id": "e" }), "unknown_event"),
         (json!({ "type": "session.update" }), "missing_required_parameter"),
+        (json!({ "type": "session.update", "session": { "audio": 7 } }), "invalid_type"),
+        (json!({ "type": "session.update", "session": { "audio": { "input": [] } } }), "invalid_type"),
+        (json!({ "type": "session.update", "session": { "instructions": {} } }), "invalid_type"),
         (json!({ "type": "input_audio_buffer.append" }), "missing_required_parameter"),
         (json!({ "type": "input_audio_buffer.append", "audio": "*" }), "invalid_value"),
         (json!({ "type": "conversation.item.create", "item": [] }), "invalid_value"),

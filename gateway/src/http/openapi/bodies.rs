@@ -54,14 +54,8 @@ pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
 /// `POST /v1/audio/speech`: docs/speech.md.
 fn speech(info: &Known<'_>, language: &Value) -> Value {
     let characters_max = info.characters_max;
-    let mode: Vec<&str> = CLONE_MODES.iter().map(|(name, _)| *name).collect();
-    let clip = json!({ "type": "string", "format": CLIP, "description": "base64 of a WAV, FLAC, MP3, Ogg or WebM file" });
-    let transcript = json!({ "type": ["string", "null"], "maxLength": TRANSCRIPT_CHARACTERS_MAX / 4 });
     let voice = json!({ "oneOf": [text_max(64), { "type": "null" }, { "type": "object", "required": ["id"],
         "properties": { "id": text_max(64) }, "additionalProperties": false }] });
-    let clip_of = json!({ "type": ["object", "null"], "required": ["audio"], "additionalProperties": false,
-        "properties": { "audio": clip, "transcript": transcript,
-            "mode": { "type": ["string", "null"], "enum": with_null(&mode) } } });
     json!({
         "type": "object", "required": ["input"], "additionalProperties": false,
         "properties": {
@@ -85,7 +79,7 @@ fn speech(info: &Known<'_>, language: &Value) -> Value {
             "trim": { "type": ["boolean", "null"] },
             "loudness": { "type": ["integer", "null"], "minimum": LOUDNESS.start(), "maximum": LOUDNESS.end() },
             "layout": { "type": ["string", "null"], "enum": with_null(&["whole", "streamed"]) },
-            "reference": clip_of,
+            "reference": reference(),
         },
         // What contradicts itself: two voices, events that are no stream, MP3 in events where it is made of Ogg.
         "allOf": [
@@ -94,6 +88,16 @@ fn speech(info: &Known<'_>, language: &Value) -> Value {
             { "not": both(&[("stream_format", is("sse")), ("response_format", no_mp3_in_events())]) },
         ],
     })
+}
+
+/// A clip that speaks in place of a voice, the same in every body and message.
+pub(super) fn reference() -> Value {
+    let mode: Vec<&str> = CLONE_MODES.iter().map(|(name, _)| *name).collect();
+    let clip = json!({ "type": "string", "format": CLIP, "description": "base64 of a WAV, FLAC, MP3, Ogg or WebM file" });
+    let transcript = json!({ "type": ["string", "null"], "maxLength": TRANSCRIPT_CHARACTERS_MAX / 4 });
+    json!({ "type": ["object", "null"], "required": ["audio"], "additionalProperties": false,
+        "properties": { "audio": clip, "transcript": transcript,
+            "mode": { "type": ["string", "null"], "enum": with_null(&mode) } } })
 }
 
 /// `POST /v1/realtime/client_secrets`.
@@ -147,6 +151,7 @@ fn elevenlabs(characters_max: usize) -> Value {
             "model_id": maybe(text_max(64)),
             "language_code": maybe(text_max(16)),
             "seed": { "type": ["integer", "null"], "minimum": 0, "maximum": 4_294_967_295_i64 },
+            "reference": reference(),
         },
     })
 }
@@ -181,6 +186,7 @@ fn cartesia(characters_max: usize, language: &Value) -> Value {
             "model_id": maybe(text_max(64)),
             "language": language,
             "output_format": { "oneOf": forms },
+            "reference": reference(),
         },
     })
 }

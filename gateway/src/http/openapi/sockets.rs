@@ -9,6 +9,8 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 use utoipa::{PartialSchema, ToSchema};
 
+use super::bodies;
+
 /// One socket.
 struct Socket {
     name: &'static str,
@@ -76,7 +78,8 @@ fn sockets() -> [Socket; 5] {
         json!({ "type": "object", "properties": {
         "text": { "type": "string" }, "context_id": { "type": "string" }, "flush": { "type": "boolean" },
         "close_context": { "type": "boolean" }, "close_socket": { "type": "boolean" },
-        "voice_settings": { "type": "object", "properties": { "speed": { "type": "number" } } } } })
+        "voice_settings": { "type": "object", "properties": { "speed": { "type": "number" } } },
+        "reference": bodies::reference() } })
     };
     let event = |events: &[&str]| {
         json!({ "type": "object", "required": ["type"], "properties": {
@@ -121,7 +124,7 @@ fn sockets() -> [Socket; 5] {
                 "flush": { "type": "boolean" }, "max_buffer_delay_ms": { "type": "integer" },
                 "add_timestamps": { "type": "boolean" }, "model_id": { "type": "string" },
                 "language": { "type": "string" }, "voice": {}, "output_format": { "type": "object" },
-                "generation_config": { "type": "object" } } }),
+                "generation_config": { "type": "object" }, "reference": bodies::reference() } }),
             hears: named(&cartesia::Event::name()),
         },
     ]

@@ -197,9 +197,52 @@ fn a_crash_at_any_byte_of_a_change_leaves_the_old_list_or_the_new_one() {
 fn a_list_of_another_version_or_of_nonsense_is_refused_and_left_alone() {
     let folder = Folder::new("version");
     drop(folder.open());
-    for text in ["{\"format\":\"voxlane-voices\",\"version\":2,\"voices\":[]}", "{}", "[", ""] {
+    for (text, says) in [
+        ("{\"format\":\"voxlane-voices\",\"version\":2,\"voices\":[]}", "version 2"),
+        // Of a later version, whose voices are told otherwise.
+        ("{\"format\":\"voxlane-voices\",\"version\":3,\"voices\":{\"v-1\":[1]}}", "version 3"),
+        ("{\"format\":\"voxlane-voices\",\"version\":3}", "version 3"),
+        ("{\"format\":\"voxlane-voices\",\"version\":1,\"voices\":[{}]}", "missing field"),
+        ("{}", "missing field"),
+        ("[", "EOF"),
+        ("", "EOF"),
+    ] {
         std::fs::write(folder.0.join("manifest.json"), text).expect("written");
-        assert!(matches!(Store::open(&folder.0, 3), Err(StoreError::Manifest { .. })), "{text}");
+        let Err(error @ StoreError::Manifest { .. }) = Store::open(&folder.0, 3) else { panic!("{text}") };
+        assert!(error.to_string().contains(says), "{text}: {error}");
         assert_eq!(std::fs::read_to_string(folder.0.join("manifest.json")).expect("read"), text);
     }
+}
+
+/// A folder stands where the file should come: what a disk that takes nothing more looks like.
+#[test]
+fn a_change_that_cannot_be_written_leaves_nothing_behind() {
+    let folder = Folder::new("full");
+    let ann = viewer("acme", "ann");
+    let store = folder.open();
+    store.add(voice("v-1", "old", &ann, 9_000)).expect("kept");
+    let before = folder.files();
+    std::fs::create_dir(folder.0.join(".new-manifest.json")).expect("made");
+    assert!(matches!(store.add(voice("v-2", "new", &ann, 8_000)), Err(StoreError::Io { .. })));
+    std::fs::remove_dir(folder.0.join(".new-manifest.json")).expect("removed");
+    assert_eq!(folder.files(), before, "neither clip nor list");
+    assert_eq!(store.list(&ann).expect("read").len(), 1);
+    std::fs::create_dir_all(folder.0.join("v-3.wav/in the way")).expect("made");
+    assert!(matches!(store.add(voice("v-3", "new", &ann, 8_000)), Err(StoreError::Io { .. })));
+    assert!(folder.files().iter().all(|name| !name.starts_with(".new-")), "{:?}", folder.files());
+}
+
+#[test]
+fn a_list_that_could_not_be_read_again_is_not_written() {
+    let folder = Folder::new("long");
+    let held = manifest::lock(&{
+        std::fs::create_dir_all(&folder.0).expect("made");
+        folder.0.clone()
+    })
+    .expect("locked");
+    let mut record = voice("v-1", "warm", &viewer("acme", "ann"), 9_000).record;
+    record.consent = "x".repeat(1 << 20);
+    let voices = vec![record; 65];
+    assert!(matches!(manifest::write(&held, &folder.0, voices), Err(StoreError::Full)));
+    assert!(manifest::read(&folder.0).expect("read").is_empty());
 }
