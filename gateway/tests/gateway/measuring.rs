@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use load::report::Report;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::cli::{binary, stderr, voxlane};
 use crate::support::start;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use contract::{Epoch, Span};
 use futures_util::SinkExt;
@@ -14,6 +14,7 @@ use proto::wire::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::Message;
 
 use crate::adapters::{Socket, accept, measure, measure_with, next_json, pcm, server, settings};
