@@ -9,10 +9,11 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use contract::Span;
+use contract::{EngineInfo, ModelInfo, Span};
 use proto::realtime::{MESSAGE_BYTES_MAX, Realtime, SUBPROTOCOL, Start};
 use proto::wire::CloseCode;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::app::App;
 use crate::auth::{Caller, Kind};
@@ -41,7 +42,6 @@ pub(crate) async fn upgrade(
 ) -> Result<Response, Response> {
     let upgrade = upgrade.map_err(|rejection| refused_upgrade(&rejection))?;
     let asked = asked.map_err(|_| twice().into_response())?.0;
-    let model = model(&app, asked).map_err(IntoResponse::into_response)?;
     let session = match &caller.0 {
         Ok(caller) => match &caller.kind {
             Kind::ClientSecret { session } => session.as_ref().and_then(|given| given.as_object()).cloned(),
@@ -49,6 +49,9 @@ pub(crate) async fn upgrade(
         },
         Err(_) => None,
     };
+    // A client secret may name the model that its sessions speak with.
+    let given = session.as_ref().and_then(|session| session.get("model")).and_then(Value::as_str);
+    let model = model(&app, asked, given).map_err(IntoResponse::into_response)?;
     let dialect = Box::new(Realtime::new(Start { model, session }));
     let mut endpoint = Endpoint::new(&app, "realtime", &[SUBPROTOCOL], dialect);
     endpoint.limits.idle = IDLE;
@@ -68,15 +71,22 @@ fn twice() -> ApiError {
 }
 
 /// The model a connection names, if there is one of that name here, and it speaks what it is given.
-fn model(app: &App, asked: Asked) -> Result<Option<String>, ApiError> {
+fn model(app: &App, asked: Asked, given: Option<&str>) -> Result<Option<String>, ApiError> {
     if asked.call_id.is_some() || asked.intent.as_deref().is_some_and(|intent| intent == "transcription") {
         let message = "this server speaks: it takes no calls and makes no transcripts; connect with ?model=";
         return Err(ApiError::bad_request("unsupported", message));
     }
-    let Some(name) = asked.model else { return Ok(None) };
-    let info = app.engine()?.info();
-    if let Some(found) = proto::catalog::model(&info, &name) {
-        return Ok(Some(found.name.clone()));
+    let Some(name) = asked.model.as_deref().or(given) else { return Ok(None) };
+    named(&app.engine()?.info(), name).map(|found| Some(found.name.clone()))
+}
+
+/// The model of this name.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn named<'a>(info: &'a EngineInfo, name: &str) -> Result<&'a ModelInfo, ApiError> {
+    if let Some(found) = proto::catalog::model(info, name) {
+        return Ok(found);
     }
     let known: Vec<&str> = info.models.iter().map(|model| model.name.as_str()).collect();
     let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();

@@ -2,10 +2,13 @@
 gateway/proto/tests/transcripts. Sound is written as its length.
 
     python record.py ws://127.0.0.1:8080 9000 transcript.jsonl    # then point the client at ws://127.0.0.1:9000
+
+Clients that insist on TLS need `cert.pem key.pem` after it, and find it at wss://localhost:9000.
 """
 
 import asyncio
 import json
+import ssl
 import sys
 
 import aiohttp
@@ -26,7 +29,9 @@ def line(who: str, text: str) -> str:
 
 def proxy(target: str, path: str):
     async def handle(request):
-        client = web.WebSocketResponse()
+        # Browsers bring their key as a subprotocol, and wait for the other one.
+        offered = [name.strip() for name in request.headers.get("sec-websocket-protocol", "").split(",") if name.strip()]
+        client = web.WebSocketResponse(protocols=offered[:1])
         await client.prepare(request)
         keys = {name: value for name, value in request.headers.items() if name.lower() in KEYS}
         lines = [json.dumps({"path": str(request.rel_url)})]
@@ -38,7 +43,9 @@ def proxy(target: str, path: str):
                     await sink.send_str(message.data)
             await sink.close()
 
-        async with aiohttp.ClientSession() as session, session.ws_connect(target + str(request.rel_url), headers=keys) as server:
+        async with aiohttp.ClientSession() as session, session.ws_connect(
+            target + str(request.rel_url), headers=keys, protocols=offered
+        ) as server:
             await asyncio.gather(pass_on("client", client, server), pass_on("server", server, client))
         with open(path, "w") as file:
             file.write("\n".join(lines) + "\n")
@@ -50,4 +57,8 @@ def proxy(target: str, path: str):
 if __name__ == "__main__":
     app = web.Application()
     app.router.add_get("/{path:.*}", proxy(sys.argv[1], sys.argv[3]))
-    web.run_app(app, host="127.0.0.1", port=int(sys.argv[2]), print=None)
+    tls = None
+    if len(sys.argv) > 4:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(*sys.argv[4:6])
+    web.run_app(app, host="127.0.0.1", port=int(sys.argv[2]), ssl_context=tls, print=None)

@@ -19,6 +19,8 @@ const TRANSCRIPTS: &[(&str, &str)] = &[
     ("livekit-cartesia", include_str!("transcripts/livekit-cartesia.jsonl")),
     ("livekit-elevenlabs", include_str!("transcripts/livekit-elevenlabs.jsonl")),
     ("livekit-openai", include_str!("transcripts/livekit-openai.jsonl")),
+    ("openai-npm-browser", include_str!("transcripts/openai-npm-browser.jsonl")),
+    ("openai-npm-server", include_str!("transcripts/openai-npm-server.jsonl")),
     ("openai-python", include_str!("transcripts/openai-python.jsonl")),
     ("pipecat-cartesia", include_str!("transcripts/pipecat-cartesia.jsonl")),
     ("pipecat-elevenlabs", include_str!("transcripts/pipecat-elevenlabs.jsonl")),

@@ -9,7 +9,9 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use contract::EngineInfo;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use proto::realtime::Realtime;
 use serde_json::{Map, Value, json};
 
 use super::claims::{Refusal, Rules, principal, verify};
@@ -18,7 +20,8 @@ use super::keys::KeySet;
 use super::principal::{Kind, Principal};
 use crate::app::App;
 use crate::error::ApiError;
-use crate::http::gather_body;
+use crate::http::{RequestId, gather_body};
+use crate::realtime;
 
 pub(crate) const PREFIX: &str = "ek_";
 const ISSUER: &str = "voxlane-client-secret";
@@ -92,6 +95,7 @@ impl Minter {
 /// Makes one for the caller. It ends no later than the caller's own token, and allows speaking only.
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
+    Extension(id): Extension<RequestId>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -104,16 +108,34 @@ pub(crate) async fn create(
     let (parts, body) = request.into_parts();
     let body = gather_body(&parts.headers, body, app.config.server.body_bytes_max).await?;
     let Asked { seconds, session } = read(&body)?;
+    let shown = settings(&app.engine()?.info(), &id.0, session.as_object())?;
     let now = crate::clock::unix_seconds();
     let expires = caller.expires.map_or(now + seconds, |end| end.min(now + seconds));
     let minter = &app.auth.policy().minter;
     let value = minter.mint(&caller, &session, now, expires).ok_or_else(ApiError::internal)?;
-    let answer = json!({ "value": value, "expires_at": expires, "session": session });
+    let answer = json!({ "value": value, "expires_at": expires, "session": shown });
     let mut response = answer.to_string().into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// The settings of the session that will be, whole, which are held to what `session.update` holds them to: who makes
+/// the token can mend them, and who is given it cannot.
+fn settings(info: &EngineInfo, id: &str, given: Option<&Map<String, Value>>) -> Result<Value, ApiError> {
+    let model = match given.and_then(|given| given.get("model")).unwrap_or(&Value::Null) {
+        Value::Null => info.models.first().ok_or_else(ApiError::internal)?,
+        Value::String(name) => realtime::named(info, name).map_err(|error| error.param("session.model"))?,
+        _ => {
+            let message = "session.model must be a string";
+            return Err(ApiError::bad_request("wrong_type", message).param("session.model"));
+        }
+    };
+    Realtime::settings(model, &format!("sess_{id}"), given).map_err(|mistake| {
+        let refused = ApiError::bad_request(mistake.code, mistake.message);
+        mistake.param.map_or(refused.clone(), |param| refused.param(param))
+    })
 }
 
 struct Asked {

@@ -95,6 +95,43 @@ async fn a_client_secret_brings_its_settings_to_a_server_without_keys_too() {
     assert_eq!(event(&mut socket).await["session"]["instructions"], "");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_secret_is_made_of_settings_that_a_session_takes_and_answers_with_them_whole() {
+    let server = start("").await;
+    let ask =
+        async |body: String| crate::support::post(server.public, "/v1/realtime/client_secrets", &body).await;
+    for (session, code, param) in [
+        (r#"{"type":"transcription"}"#, "invalid_value", "session.type"),
+        (r#"{"instructions":7}"#, "invalid_type", "session.instructions"),
+        (r#"{"audio":{"output":{"voice":""}}}"#, "invalid_value", "session.audio.output.voice"),
+        (r#"{"audio":{"output":{"speed":9}}}"#, "invalid_value", "session.audio.output.speed"),
+        (
+            r#"{"audio":{"input":{"format":{"type":"audio/opus"}}}}"#,
+            "invalid_value",
+            "session.audio.input.format",
+        ),
+        (r#"{"voxlane":{"seed":-1}}"#, "invalid_value", "voxlane"),
+        (r#"{"model":"gpt-realtime"}"#, "unknown_model", "session.model"),
+        (r#"{"model":7}"#, "wrong_type", "session.model"),
+    ] {
+        let answer = ask(format!(r#"{{"session":{session}}}"#)).await;
+        let error = &answer.json()["error"];
+        let status = if code == "unknown_model" { 404 } else { 400 };
+        assert_eq!((answer.status, &error["code"], &error["param"]), (status, &json!(code), &json!(param)));
+    }
+    let whole = ask(String::new()).await.json();
+    assert_eq!(whole["session"]["audio"]["output"]["format"]["type"], "audio/pcm");
+    let named =
+        ask(r#"{"session":{"model":"tts-1","audio":{"output":{"speed":1.25}}}}"#.to_owned()).await.json();
+    assert_eq!(named["session"]["model"], whole["session"]["model"], "an alias means the first model");
+    let value = named["value"].as_str().expect("a value");
+    let (mut socket, _) =
+        connect(&server, "", &[("authorization", format!("Bearer {value}"))]).await.expect("let in");
+    let created = event(&mut socket).await;
+    assert_eq!(created["session"]["model"], named["session"]["model"]);
+    assert_eq!(created["session"]["audio"], named["session"]["audio"], "what was promised is what begins");
+}
+
 /// One thread serves both, and one of them appends minutes of a telephone's audio.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_long_append_of_one_session_holds_up_no_other() {

@@ -1,5 +1,5 @@
 // Speaks through one of OpenAI's SDKs for JavaScript and prints what came as one line of JSON.
-// node realtime.mjs CLIENT URL KEY MODEL VOICE TEXT LONG
+// node realtime.mjs CLIENT URL KEY MODEL VOICE TEXT LONG    # an empty LONG: one turn, as transcripts have it
 import OpenAI from 'openai';
 import { OpenAIRealtimeWS } from 'openai/realtime/ws';
 import { OpenAIRealtimeWebSocket } from 'openai/realtime/websocket';
@@ -43,7 +43,7 @@ async function sdk(make) {
   });
   socket.on('response.done', ({ response }) => {
     if (failed(response)) return;
-    if (turn++ === 0) return say(long);
+    if (turn++ === 0 && long) return say(long);
     out({ pcm: Buffer.concat(pcm).toString('base64'), interrupted: response.status, events });
   });
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use contract::CloneMode;
+use contract::{CloneMode, Tick};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ impl Asking<'_> {
 }
 
 impl Realtime {
-    pub(super) fn client_text(&mut self, text: &str, steps: &mut Vec<Step>) {
+    pub(super) fn client_text(&mut self, now: Tick, text: &str, steps: &mut Vec<Step>) {
         let envelope: Envelope<'_> = match serde_json::from_str(text) {
             Ok(envelope) => envelope,
             Err(error) => {
@@ -66,7 +66,7 @@ impl Realtime {
         };
         let event_id = envelope.event_id.as_deref().filter(|id| id.len() <= 512);
         let outcome = if envelope.kind == "input_audio_buffer.append" {
-            self.append(envelope.audio.as_deref(), steps)
+            self.append(now, envelope.audio.as_deref(), steps)
         } else if text.len() > EVENT_BYTES_MAX {
             let message = format!("an event without audio must be at most {EVENT_BYTES_MAX} bytes");
             Err(Mistake::new("event_too_large", message))

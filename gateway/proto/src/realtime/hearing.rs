@@ -16,10 +16,39 @@ use crate::wire::CLOCK_HZ;
 pub(super) struct Hearing {
     /// Made when audio comes while turns are to be detected.
     turns: Option<Turns>,
+    effort: Effort,
     /// The item that the turn under way will be.
     pub(super) item: Option<String>,
     /// When the user has been silent for too long.
     pub(super) idle_at: Option<Tick>,
+}
+
+/// How much is listened to: listening costs a thousandth of the sound's time, and sound may come a thousand times
+/// faster than it plays.
+#[derive(Debug, Default)]
+struct Effort {
+    /// When everything that was listened to has played, at [`FASTER`] times its speed.
+    played: Tick,
+}
+
+/// What may come at once, and how much faster than it plays the rest may come.
+const AT_ONCE: Span = Span::from_millis(120_000);
+const FASTER: i64 = 4;
+
+impl Effort {
+    /// Of so many samples that came, how many of the newest are listened to.
+    fn spend(&mut self, now: Tick, samples: usize, rate_hz: u32) -> usize {
+        let begun = self.played.max(now);
+        let left = AT_ONCE - begun.since(now).times(FASTER);
+        let wanted = Span::of_samples(samples as u64, rate_hz);
+        let listened = if wanted > left { left } else { wanted };
+        self.played = begun + Span::from_micros(listened.as_micros().max(0) / FASTER);
+        if wanted <= left {
+            return samples;
+        }
+        let left = u64::try_from(left.as_micros()).unwrap_or(0) * u64::from(rate_hz) / 1_000_000;
+        usize::try_from(left).map_or(samples, |left| left.min(samples))
+    }
 }
 
 impl Hearing {
@@ -32,7 +61,12 @@ impl Hearing {
 }
 
 impl Realtime {
-    pub(super) fn append(&mut self, audio: Option<&str>, steps: &mut Vec<Step>) -> Result<(), Mistake> {
+    pub(super) fn append(
+        &mut self,
+        now: Tick,
+        audio: Option<&str>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Mistake> {
         let Some(audio) = audio else {
             return Err(Mistake::new("missing_required_parameter", "audio must be base64").at("audio"));
         };
@@ -41,7 +75,9 @@ impl Realtime {
         let Some(settings) = self.settings.turns.as_ref().map(TurnSettings::read) else { return Ok(()) };
         let mut heard = Vec::new();
         let turns = self.hearing.turns.get_or_insert_with(Turns::new);
-        turns.hear(&samples, format.rate_hz(), &settings, &mut heard);
+        let listened = self.hearing.effort.spend(now, samples.len(), format.rate_hz());
+        let passed = turns.pass(samples.len() - listened, format.rate_hz());
+        turns.hear(&samples[passed.min(samples.len())..], format.rate_hz(), &settings, &mut heard);
         for turn in heard {
             match turn {
                 Turn::Started { at_ms } => self.started(at_ms, settings.interrupts, steps),

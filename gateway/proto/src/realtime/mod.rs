@@ -297,8 +297,8 @@ impl Dialect for Realtime {
         Manner { layouts: [Layout::Whole, Layout::Streamed], times: true, resumes: false }
     }
 
-    fn handle_text(&mut self, _now: Tick, text: &str, steps: &mut Vec<Step>) {
-        self.client_text(text, steps);
+    fn handle_text(&mut self, now: Tick, text: &str, steps: &mut Vec<Step>) {
+        self.client_text(now, text, steps);
     }
 
     fn handle_binary(&mut self, _now: Tick, _bytes: &[u8], steps: &mut Vec<Step>) {

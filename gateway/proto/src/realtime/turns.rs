@@ -125,6 +125,23 @@ impl Turns {
         self.end_ms
     }
 
+    /// At least so many samples at `rate_hz` are not listened to; gives how many: whole frames, so that positions stay
+    /// exact.
+    pub(super) fn pass(&mut self, samples: usize, rate_hz: u32) -> usize {
+        if samples == 0 {
+            return 0;
+        }
+        let frame = FRAME * rate_hz as usize / RATE_HZ as usize;
+        let frames = samples.div_ceil(frame);
+        self.frames += frames as u64;
+        self.detector.reset();
+        self.sounding = Sounding::default();
+        if !self.speaking {
+            self.unvoiced();
+        }
+        frames * frame
+    }
+
     /// Samples at `rate_hz` came; what they began and ended is appended to `heard`.
     pub(super) fn hear(
         &mut self,

@@ -155,6 +155,33 @@ fn without_turn_detection_nothing_is_heard_and_a_commit_within_a_turn_keeps_its_
     assert_eq!(client.kinds().last().map(String::as_str), Some("input_audio_buffer.cleared"));
 }
 
+/// Half an hour of a telephone in two events: only the newest minutes are listened to, and positions stay true.
+#[test]
+fn sound_that_comes_far_faster_than_it_plays_is_listened_to_from_its_newest_minutes_on() {
+    let mut client = Client::new();
+    client.send(&json!({ "type": "session.update", "session": { "type": "realtime",
+        "audio": { "input": { "format": { "type": "audio/pcmu" } } } } }));
+    let code = codecs::g711::mu_law_from_i16;
+    let spoken = telephone(&[sentence("nora"), silence(1.0)].concat(), code);
+    let quiet = |seconds: usize| vec![code(0); seconds * 8_000];
+    let long = [&spoken[..], &quiet(1_400), &spoken].concat();
+    let begins = (long.len() - spoken.len()) as f64 / 8.0;
+    client.send(&json!({ "type": "input_audio_buffer.append", "audio": STANDARD.encode(&long) }));
+    let starts = times(&client, "input_audio_buffer.speech_started", "audio_start_ms");
+    assert!(matches!(starts[..], [start] if (start - begins + 300.0).abs() < 300.0), "{starts:?} {begins}");
+    assert_eq!(times(&client, "input_audio_buffer.speech_stopped", "audio_end_ms").len(), 1);
+    // Nothing is left for the next, until time has passed.
+    let begins = (long.len() + spoken.len()) as f64 / 8.0;
+    client.events.clear();
+    for (waited, found) in [(0, 0), (10_000, 1)] {
+        client.now += Span::from_millis(waited);
+        client.send(&json!({ "type": "input_audio_buffer.append", "audio": STANDARD.encode(&spoken) }));
+        let starts = times(&client, "input_audio_buffer.speech_started", "audio_start_ms");
+        assert_eq!(starts.len(), found);
+        assert!(starts.iter().all(|start| (start - begins + 300.0).abs() < 300.0), "{starts:?} {begins}");
+    }
+}
+
 #[test]
 fn a_user_who_stays_silent_after_a_response_is_told_once_its_sound_is_over() {
     let mut client = Client::new();

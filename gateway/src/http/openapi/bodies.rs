@@ -4,7 +4,7 @@
 
 use codecs::stretch::{SPEED_MAX, SPEED_MIN};
 use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
-use proto::wire::{LOUDNESS, SAMPLE_RATES};
+use proto::wire::{INTEGER_MAX, LOUDNESS, SAMPLE_RATES};
 use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
@@ -56,7 +56,7 @@ fn speech(info: &Known<'_>, language: &Value) -> Value {
     let characters_max = info.characters_max;
     let voice = json!({ "oneOf": [text_max(64), { "type": "null" }, { "type": "object", "required": ["id"],
         "properties": { "id": text_max(64) }, "additionalProperties": false }] });
-    json!({
+    let mut body = json!({
         "type": "object", "required": ["input"], "additionalProperties": false,
         "properties": {
             "input": spoken(characters_max),
@@ -70,11 +70,6 @@ fn speech(info: &Known<'_>, language: &Value) -> Value {
             "speed": { "type": ["number", "null"], "minimum": SPEED_MIN, "maximum": SPEED_MAX },
             "stream_format": { "type": ["string", "null"], "enum": with_null(&["audio", "sse"]) },
             "stream": { "type": ["boolean", "null"] },
-            "seed": { "type": ["integer", "null"], "minimum": 0, "maximum": 9_007_199_254_740_991_i64 },
-            "temperature": { "type": ["number", "null"], "minimum": 0, "maximum": 2 },
-            "top_p": { "type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1 },
-            "top_k": { "type": ["integer", "null"], "minimum": 0, "maximum": 65_536 },
-            "repetition_penalty": { "type": ["number", "null"], "minimum": 1, "maximum": 2 },
             "normalize": { "type": ["boolean", "null"] },
             "trim": { "type": ["boolean", "null"] },
             "loudness": { "type": ["integer", "null"], "minimum": LOUDNESS.start(), "maximum": LOUDNESS.end() },
@@ -87,7 +82,26 @@ fn speech(info: &Known<'_>, language: &Value) -> Value {
             { "not": both(&[("stream_format", is("sse")), ("stream", json!({ "const": false }))]) },
             { "not": both(&[("stream_format", is("sse")), ("response_format", no_mp3_in_events())]) },
         ],
-    })
+    });
+    for (name, field) in sampling() {
+        body["properties"][name] = field;
+    }
+    body
+}
+
+/// How the model draws: the same fields wherever they stand.
+fn sampling() -> [(&'static str, Value); 5] {
+    [
+        ("seed", seed()),
+        ("temperature", json!({ "type": ["number", "null"], "minimum": 0, "maximum": 2 })),
+        ("top_p", json!({ "type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1 })),
+        ("top_k", json!({ "type": ["integer", "null"], "minimum": 0, "maximum": 65_536 })),
+        ("repetition_penalty", json!({ "type": ["number", "null"], "minimum": 1, "maximum": 2 })),
+    ]
+}
+
+fn seed() -> Value {
+    json!({ "type": ["integer", "null"], "minimum": 0, "maximum": INTEGER_MAX })
 }
 
 /// A clip that speaks in place of a voice, the same in every body and message.
@@ -109,9 +123,42 @@ fn client_secret() -> Value {
                 "anchor": { "type": "string", "enum": ["created_at"] },
                 "seconds": { "type": "integer", "minimum": 10, "maximum": 7_200 },
             } },
-            "session": { "type": ["object", "null"], "description": "settings as session.update has them" },
+            "session": session(),
         },
     })
+}
+
+/// Settings as `session.update` has them: what of them can be wrong.
+fn session() -> Value {
+    let coded =
+        |form: &str| json!({ "type": "object", "required": ["type"], "properties": { "type": is(form) } });
+    let mut pcm = coded("audio/pcm");
+    pcm["properties"]["rate"] = is(24_000);
+    let format = json!({ "oneOf": [pcm, coded("audio/pcmu"), coded("audio/pcma")] });
+    let part = |fields: Value| json!({ "type": ["object", "null"], "properties": fields });
+    let voice = json!({ "oneOf": [{ "type": "string", "minLength": 1, "maxLength": 256 },
+        { "type": "object", "required": ["id"],
+            "properties": { "id": { "type": "string", "minLength": 1, "maxLength": 256 } } }] });
+    let detection = part(json!({ "type": { "enum": ["server_vad", "semantic_vad"] } }));
+    let speed = json!({ "type": "number", "minimum": SPEED_MIN, "maximum": 1.5 });
+    let own: serde_json::Map<String, Value> =
+        sampling().into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
+    let mut own = part(Value::Object(own));
+    own["properties"]["language"] = maybe(text_max(256));
+    own["additionalProperties"] = json!(false);
+    let mut session = part(json!({
+        "type": is("realtime"),
+        "model": maybe(text_max(64)),
+        "instructions": { "type": ["string", "null"] },
+        "output_modalities": { "enum": [["audio"], ["text"]] },
+        "audio": part(json!({
+            "input": part(json!({ "format": format, "turn_detection": detection })),
+            "output": part(json!({ "format": format, "voice": voice, "speed": speed })),
+        })),
+        "voxlane": own,
+    }));
+    session["description"] = json!("settings as session.update has them; what is not here is kept and shown");
+    session
 }
 
 /// `POST /v1/audio/voices`: docs/voices.md.
@@ -150,7 +197,7 @@ fn elevenlabs(characters_max: usize) -> Value {
             "text": spoken(characters_max),
             "model_id": maybe(text_max(64)),
             "language_code": maybe(text_max(16)),
-            "seed": { "type": ["integer", "null"], "minimum": 0, "maximum": 4_294_967_295_i64 },
+            "seed": seed(),
             "reference": reference(),
         },
     })
@@ -219,8 +266,8 @@ fn given() -> Value {
     json!({ "not": { "type": "null" } })
 }
 
-fn is(word: &str) -> Value {
-    json!({ "const": word })
+fn is(value: impl Into<Value>) -> Value {
+    json!({ "const": value.into() })
 }
 
 /// Events name no media type, so that nothing else can be sent there in place of MP3.

@@ -1,8 +1,10 @@
 //! `GET /asyncapi.json`: what is said on every socket, as AsyncAPI 3.0. Messages are described by the types that make
-//! them; those of OpenAI Realtime, which are theirs, by the names of the events that are known here.
+//! them; those of OpenAI Realtime, which are theirs, by the names of the events that are known here; those of clients of
+//! ElevenLabs and Cartesia by the fields that are read of them, which a test holds to their readers.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use codecs::stretch::{SPEED_MAX, SPEED_MIN};
 use proto::{cartesia, elevenlabs, realtime, wire};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::RefOr;
@@ -74,13 +76,6 @@ fn document() -> Value {
 
 fn sockets() -> [Socket; 5] {
     let named = |name: &str| json!({ "$ref": format!("#/components/schemas/{name}") });
-    let elevenlabs = || {
-        json!({ "type": "object", "properties": {
-        "text": { "type": "string" }, "context_id": { "type": "string" }, "flush": { "type": "boolean" },
-        "close_context": { "type": "boolean" }, "close_socket": { "type": "boolean" },
-        "voice_settings": { "type": "object", "properties": { "speed": { "type": "number" } } },
-        "reference": bodies::reference() } })
-    };
     let event = |events: &[&str]| {
         json!({ "type": "object", "required": ["type"], "properties": {
         "type": { "type": "string", "enum": events }, "event_id": { "type": "string" } } })
@@ -104,30 +99,59 @@ fn sockets() -> [Socket; 5] {
             name: "elevenlabsOne",
             address: "/v1/text-to-speech/{voice}/stream-input",
             about: "ElevenLabs' socket of one context: docs/elevenlabs-cartesia.md.",
-            says: elevenlabs(),
+            says: elevenlabs_client(),
             hears: named(&elevenlabs::ServerMessage::name()),
         },
         Socket {
             name: "elevenlabsMany",
             address: "/v1/text-to-speech/{voice}/multi-stream-input",
             about: "ElevenLabs' socket of many contexts: docs/elevenlabs-cartesia.md.",
-            says: elevenlabs(),
+            says: elevenlabs_client(),
             hears: named(&elevenlabs::ServerMessage::name()),
         },
         Socket {
             name: "cartesia",
             address: "/tts/websocket",
             about: "Cartesia's socket: docs/elevenlabs-cartesia.md.",
-            says: json!({ "type": "object", "required": ["context_id"], "properties": {
-                "context_id": { "type": "string" }, "cancel": { "type": "boolean" },
-                "transcript": { "type": "string" }, "continue": { "type": "boolean" },
-                "flush": { "type": "boolean" }, "max_buffer_delay_ms": { "type": "integer" },
-                "add_timestamps": { "type": "boolean" }, "model_id": { "type": "string" },
-                "language": { "type": "string" }, "voice": {}, "output_format": { "type": "object" },
-                "generation_config": { "type": "object" }, "reference": bodies::reference() } }),
+            says: cartesia_client(),
             hears: named(&cartesia::Event::name()),
         },
     ]
+}
+
+/// What a client of ElevenLabs' sockets says. Fields that are not here change nothing.
+fn elevenlabs_client() -> Value {
+    json!({ "type": "object", "properties": {
+        "text": text(), "context_id": text(), "flush": flag(), "close_context": flag(), "close_socket": flag(),
+        "voice_settings": { "type": "object", "properties": { "speed": speed() } },
+        "reference": bodies::reference() } })
+}
+
+/// What a client of Cartesia's socket says. What opens a context is read of its first message alone.
+fn cartesia_client() -> Value {
+    json!({ "type": "object", "required": ["context_id"], "properties": {
+        "context_id": text(), "cancel": flag(), "transcript": text(), "continue": flag(), "flush": flag(),
+        "max_buffer_delay_ms": { "type": "integer", "minimum": 0, "maximum": 5_000 },
+        "add_timestamps": flag(), "model_id": text(), "language": text(), "locale": text(),
+        "seed": { "type": "integer", "minimum": 0, "maximum": wire::INTEGER_MAX },
+        "voice": { "oneOf": [text(), { "type": "object", "required": ["id"],
+            "properties": { "id": text(), "mode": text() } }] },
+        "output_format": { "type": "object", "required": ["container", "encoding", "sample_rate"], "properties": {
+            "container": text(), "encoding": text(), "sample_rate": { "type": "integer" } } },
+        "generation_config": { "type": "object", "properties": { "speed": speed() } },
+        "reference": bodies::reference() } })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn flag() -> Value {
+    json!({ "type": "boolean" })
+}
+
+fn speed() -> Value {
+    json!({ "type": "number", "minimum": SPEED_MIN, "maximum": SPEED_MAX })
 }
 
 /// The schema of a type and of all it is made of.
@@ -138,7 +162,66 @@ fn schema_of<T: ToSchema + PartialSchema>(schemas: &mut Vec<(String, RefOr<Schem
 
 #[cfg(test)]
 mod tests {
+    use contract::Tick;
+    use proto::dialect::{Dialect, Step};
+
     use super::*;
+
+    /// Every field of a schema by its path, with a value of a kind that it is not.
+    fn wrong(schema: &Value, path: &str, found: &mut Vec<(String, Value)>) {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}{name}");
+            let is_text = field["type"] == "string" || field["type"][0] == "string";
+            found.push((path.clone(), if is_text { json!(7) } else { json!([]) }));
+            wrong(field, &format!("{path}."), found);
+            wrong(&field["oneOf"][1], &format!("{path}."), found);
+        }
+    }
+
+    /// `message` with `value` at `path`.
+    fn with(message: &Value, path: &str, value: Value) -> Value {
+        let mut message = message.clone();
+        let mut at = &mut message;
+        for name in path.split('.') {
+            at = &mut at[name];
+        }
+        *at = value;
+        message
+    }
+
+    #[test]
+    fn every_field_that_is_told_of_elevenlabs_and_cartesia_is_read_by_that_name_and_kind() {
+        let options = || {
+            let query = [("output_format", "pcm_24000")];
+            elevenlabs::Options::read(elevenlabs::Contexts::Many, "clara", query).expect("valid")
+        };
+        let eleven = json!({ "text": "Hi.", "context_id": "a", "reference": { "audio": "UklGRg==" } });
+        let sonic = json!({ "transcript": "Hi.", "context_id": "a", "reference": { "audio": "UklGRg==" },
+            "output_format": { "container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000 } });
+        type Make<'a> = &'a dyn Fn() -> Box<dyn Dialect>;
+        let cases: [(Value, Value, Make<'_>); 2] = [
+            (elevenlabs_client(), eleven, &|| Box::new(elevenlabs::Socket::new(options()))),
+            (cartesia_client(), sonic, &|| Box::new(cartesia::Socket::new())),
+        ];
+        for (schema, message, make) in cases {
+            let said = |message: &Value| {
+                let mut steps = Vec::new();
+                make().handle_text(Tick::from_millis(1), &message.to_string(), &mut steps);
+                let param = |step: &Step| match step {
+                    Step::Unreadable(told) => told.error.param().map(str::to_owned),
+                    _ => None,
+                };
+                steps.iter().find_map(param)
+            };
+            assert_eq!(said(&message), None);
+            let mut fields = Vec::new();
+            wrong(&schema, "", &mut fields);
+            assert!(fields.len() > 9);
+            for (path, value) in fields {
+                assert_eq!(said(&with(&message, &path, value)), Some(path));
+            }
+        }
+    }
 
     #[test]
     fn every_socket_of_the_router_is_told_of_and_no_other() {
