@@ -166,35 +166,35 @@ proptest! {
     }
 }
 
-/// Sizes that files state of themselves, each in turn made absurd: element and chunk lengths, counts, block
-/// sizes. Whoever believed one would ask for memory or time that no clip of these bytes can need.
+/// Eight bytes and fewer that say "more than there is", or "none", in the sizes of every container.
+const LIES: [&[u8]; 6] = [
+    &[0xFF; 8],
+    &[0x7F, 0xFF, 0xFF, 0xFF],
+    &[0x01, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFE],
+    &[0x08, 0, 0, 0, 0],
+    &[0; 4],
+    &[0xFE, 0xFF, 0xFF, 0x7F],
+];
+
+/// Sizes that files state of themselves, made absurd: element and chunk lengths, counts, block sizes. Whoever
+/// believed one would ask for memory or time that no clip of these bytes can need. The heads are lied to at
+/// every byte, what follows here and there.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test measures what reading takes")]
 fn no_size_that_a_file_states_of_itself_is_believed() {
-    let begun = std::time::Instant::now();
     let mut slowest = (std::time::Duration::ZERO, "", 0);
     for (kind, _, bytes) in FILES {
-        for at in 0..bytes.len().min(700) {
-            for lie in [
-                &[0xFF_u8; 8][..],
-                &[0x7F, 0xFF, 0xFF, 0xFF],
-                &[0x01, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFE],
-                &[0x08, 0, 0, 0, 0],
-                &[0; 4],
-                &[0xFE, 0xFF, 0xFF, 0x7F],
-            ] {
-                let mut lying = bytes.to_vec();
-                let end = (at + lie.len()).min(lying.len());
-                lying[at..end].copy_from_slice(&lie[..end - at]);
-                let one = std::time::Instant::now();
-                if let Ok(clip) = read(&lying, &REFERENCE) {
-                    assert!(clip.duration_ms() <= 30_000, "{kind} at {at}");
-                }
-                let took = one.elapsed();
-                if took > slowest.0 {
-                    slowest = (took, kind, at);
-                }
+        for at in (0..96).chain((96..bytes.len().min(700)).step_by(29)) {
+            let lie = LIES[at % LIES.len()];
+            let mut lying = bytes.to_vec();
+            let end = (at + lie.len()).min(lying.len());
+            lying[at..end].copy_from_slice(&lie[..end - at]);
+            let begun = std::time::Instant::now();
+            if let Ok(clip) = read(&lying, &REFERENCE) {
+                assert!(clip.duration_ms() <= 30_000, "{kind} at {at}");
             }
+            slowest = slowest.max((begun.elapsed(), kind, at));
         }
     }
-    println!("slowest {slowest:?} of {:?}", begun.elapsed());
+    assert!(slowest.0 < std::time::Duration::from_secs(10), "{slowest:?}");
 }

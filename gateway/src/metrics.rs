@@ -321,7 +321,7 @@ fn describe() {
         describe_counter!(name, about);
     }
     let gauges = [
-        ("voxlane_connections_open", "TCP connections"),
+        ("voxlane_connections_open", "Public connections of HTTP; what became a socket is a session"),
         ("voxlane_device_contexts_open", "Contexts open on one device"),
         ("voxlane_device_contexts_running", "Contexts that hold a slot of one device"),
         ("voxlane_device_ready", "1 while the device serves, 0 once it is lost"),

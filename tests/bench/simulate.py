@@ -68,12 +68,12 @@ def refused(rate):
 def past_capacity(sim, capacity):
     """Goodput and first audio of those let in, at parts of capacity, by admission policy and limit."""
     variants = {
-        "automatic, limit 2000 ms": "policy=automatic",
-        "deadline-aware, limit 2000 ms": "policy=deadline-aware",
-        "prefill-first, limit 2000 ms": "policy=prefill-first",
+        "automatic, limit 2000 ms": "policy=automatic,first_audio_limit_ms=2000",
+        "deadline-aware, limit 2000 ms": "policy=deadline-aware,first_audio_limit_ms=2000",
+        "prefill-first, limit 2000 ms": "policy=prefill-first,first_audio_limit_ms=2000",
         "automatic, limit 200 ms": "first_audio_limit_ms=200",
         "automatic, limit 150 ms": "first_audio_limit_ms=150",
-        "two steps between prefills, limit 130 ms": "first_audio_limit_ms=130,steps_between_prefills=2",
+        "two steps between prefills, limit 150 ms": "first_audio_limit_ms=150,steps_between_prefills=2",
         "prefill-first, limit 150 ms": "policy=prefill-first,first_audio_limit_ms=150",
     }
     rows = []
