@@ -194,11 +194,10 @@ async fn ctrl_c_prints_and_writes_the_report_so_far() {
     let pid = child.id().to_string();
     // The lead-in is 10 s long, and nothing in it counts.
     tokio::time::sleep(Duration::from_secs(16)).await;
-    let begun = Instant::now();
     assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
-    let output =
-        tokio::task::spawn_blocking(move || child.wait_with_output()).await.expect("no panic").expect("ends");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
+    let output = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it ends at once");
+    let output = output.expect("no panic").expect("ends");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("was cut short after"), "{}", stdout(&output));
     let report: Report =
@@ -215,10 +214,10 @@ async fn a_report_that_cannot_be_written_is_refused_before_the_run_or_printed_af
     let (within, itself) = (text(&folder.join("none/report.json")), text(&folder));
     for file in [&within, &itself] {
         let more = ["--workload", "seed-tts", "--rate", "5", "--window", "60s", "--json", file];
-        let begun = Instant::now();
-        let output = bench(arguments(&target, &more)).await;
+        let refused = tokio::time::timeout(Duration::from_secs(20), bench(arguments(&target, &more))).await;
+        let output = refused.expect("it does not begin to measure");
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-        assert!(stderr(&output).contains("cannot write") && begun.elapsed() < Duration::from_secs(20));
+        assert!(stderr(&output).contains("cannot write"), "{}", stderr(&output));
     }
     let gone = folder.join("gone");
     std::fs::create_dir_all(&gone).expect("a folder");
