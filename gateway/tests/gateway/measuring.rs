@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use load::report::Report;
 use serde_json::Value;
-use tokio::time::Instant;
 
 use crate::cli::{binary, stderr, voxlane};
 use crate::support::start;

@@ -14,7 +14,6 @@ use proto::wire::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::Message;
 
 use crate::adapters::{Socket, accept, measure, measure_with, next_json, pcm, server, settings};
