@@ -316,7 +316,7 @@ fn a_packet_of_120_ms_is_the_longest() {
 }
 
 #[test]
-fn a_million_random_packets_are_decoded_as_stated_or_refused() {
+fn a_million_random_packets_are_judged_and_one_in_sixteen_is_decoded_as_stated_or_refused() {
     let mut decoder = OpusDecoder::new(24_000, 0).unwrap();
     let mut random = Random(27);
     let mut taken = 0_u32;
