@@ -2,7 +2,7 @@
 //! audio and no token.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -56,17 +56,15 @@ impl UsageLog {
     pub(crate) fn open(path: Option<&Path>, metrics: &Metrics) -> std::io::Result<Self> {
         let metrics = metrics.clone();
         let Some(path) = path else { return Ok(Self { lines: None, metrics }) };
-        let mut file = append_to(path)?;
+        let (mut file, mut torn) = append_to(path)?;
         let (lines, waiting) = sync_channel(LINES_MAX);
         let path: PathBuf = path.to_owned();
         let lost = metrics.clone();
         std::thread::Builder::new().name("usage".to_owned()).spawn(move || {
-            // A full disk takes part of a line: the next one must not be joined to it.
-            let mut torn = false;
             while let Ok(order) = waiting.recv() {
                 let done = match order {
                     Order::Line(line) => append(&mut file, &line, &mut torn),
-                    Order::Reopen => append_to(&path).map(|fresh| file = fresh),
+                    Order::Reopen => append_to(&path).map(|fresh| (file, torn) = fresh),
                 };
                 if let Err(error) = done {
                     lost.usage_lost();
@@ -140,19 +138,30 @@ fn append(file: &mut impl Write, line: &str, torn: &mut bool) -> std::io::Result
         match file.write(rest) {
             Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
             Ok(written) => {
-                *torn = true;
+                *torn = rest[written - 1] != b'\n';
                 rest = &rest[written..];
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    *torn = false;
     Ok(())
 }
 
-fn append_to(path: &Path) -> std::io::Result<File> {
-    File::options().create(true).append(true).open(path)
+/// The file to append to, and whether its last line is torn: a full disk takes part of a line, and the next one must
+/// not be joined to it.
+fn append_to(path: &Path) -> std::io::Result<(File, bool)> {
+    // What cannot be read, or is empty, is taken as whole.
+    let torn = path.is_file() && last_byte(path).is_ok_and(|last| last != b'\n');
+    Ok((File::options().create(true).append(true).open(path)?, torn))
+}
+
+fn last_byte(path: &Path) -> std::io::Result<u8> {
+    let mut file = File::open(path)?;
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last[0])
 }
 
 #[cfg(test)]
@@ -199,7 +208,20 @@ mod tests {
             let part_of_one = |part: &str| lines.iter().any(|line| line.starts_with(part));
             let (last, before) = found.split_last().expect("a line");
             assert_eq!(*last, "{\"last\":4}", "{room}: {text}");
-            assert!(before.iter().all(|part| part_of_one(part)), "{room}: {text}");
+            assert!(before.iter().all(|part| !part.is_empty() && part_of_one(part)), "{room}: {text}");
         }
+    }
+    #[test]
+    fn a_file_whose_last_line_is_torn_is_known_when_it_is_opened() {
+        let path = std::env::temp_dir().join(format!("voxlane-usage-{}", std::process::id()));
+        for (content, torn) in [("", false), ("{}\n", false), ("{}\n{\"ten", true)] {
+            std::fs::write(&path, content).expect("a folder for temporary files");
+            let (mut file, mut found) = append_to(&path).expect("opens");
+            assert_eq!(found, torn, "{content:?}");
+            append(&mut file, "{\"next\":1}\n", &mut found).expect("room");
+            let text = std::fs::read_to_string(&path).expect("there");
+            assert!(text.lines().any(|line| line == "{\"next\":1}") && !text.contains("\n\n"), "{text:?}");
+        }
+        std::fs::remove_file(&path).expect("there");
     }
 }

@@ -24,7 +24,7 @@ from server import answers, free_port  # noqa: E402
 
 LARGE, SMALL = "qwen3-tts-1.7b", "qwen3-tts-0.6b"
 LIBRI, SEED = "libritts", "seed-tts"
-# SMs of the lm and the background lane that the issue of splits asks about.
+# SMs of the lm and the background lane that are compared with the default, 100/32.
 SPLITS = ["116/16", "108/24", "92/40", "84/48", "76/56", "60/72", "44/88"]
 PARTS = ["partition", "urgent", "async", "deadlines"]
 
@@ -127,7 +127,12 @@ def run(name, one, options, write):
                       f"{sum(row['refused_by'].values())} of {row['offered']}, first audio p50 {ttfa['p50']} p99 {ttfa['p99']} ms", flush=True)
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                # The next server needs the card.
+                process.kill()
+                process.wait()
 
 
 def parse():
@@ -150,6 +155,14 @@ def parse():
     return options
 
 
+def toml(value):
+    """A number or a truth as it is; everything else is text."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
 def main():
     options = parse()
     chosen = {name: one for name, one in POINTS.items() if any(fnmatch.fnmatch(name, pattern) for pattern in options.points)}
@@ -162,14 +175,14 @@ def main():
 
     def write(row):
         data = json.loads(out.read_text()) if out.exists() else {"runs": []}
-        same = ("workload", "rate", "commit", "split", "without", "devices", "model", "set")
+        same = ("workload", "rate", "window_s", "seeds", "commit", "split", "without", "devices", "model", "set")
         row |= {"set": extra}
         data["runs"] = [other for other in data["runs"] if [other.get(key) for key in same] != [row.get(key) for key in same]] + [row]
         out.write_text(json.dumps(data, indent=1) + "\n")
 
     failed = 0
     for name, one in chosen.items():
-        one = one | {"engine": one["engine"] | {key: json.loads(value) for key, value in extra.items()}}
+        one = one | {"engine": one["engine"] | {key: toml(value) for key, value in extra.items()}}
         try:
             run(name, one, options, write)
         except (RuntimeError, OSError, subprocess.SubprocessError, KeyError, ValueError) as error:

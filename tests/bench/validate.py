@@ -34,9 +34,10 @@ def search(command, seed, bounds):
         command = [BINARY, *command, "--workload", WORKLOAD, "--search", bounds, "--window", WINDOW, "--first-seed", str(seed),
                    "--exact-frames", "--json", out]
         run = subprocess.run(command, stdout=subprocess.DEVNULL)
-        report = json.loads(pathlib.Path(out).read_text())
         # A run that lost something says so and is shown, but is no measurement.
-        assert run.returncode == 0, f"{' '.join(command)} ended with {run.returncode}: {report.get('notes')}"
+        text = pathlib.Path(out).read_text() if pathlib.Path(out).exists() else ""
+        report = json.loads(text) if text.strip() else {}
+        assert run.returncode == 0, f"{' '.join(command)} ended with {run.returncode}: {report.get('notes', 'no report')}"
         return report["targets"][0] | {"notes": report.get("notes", [])}
 
 

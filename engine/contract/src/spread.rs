@@ -11,7 +11,7 @@ const DOUBLINGS: usize = 30;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
     /// By step; as long as the longest duration needs.
-    counts: Vec<u32>,
+    counts: Vec<u64>,
     count: u64,
     sum_us: u64,
 }
@@ -24,7 +24,7 @@ impl Spread {
         if self.counts.len() <= step {
             self.counts.resize(step + 1, 0);
         }
-        self.counts[step] = self.counts[step].saturating_add(1);
+        self.counts[step] += 1;
         self.count += 1;
         self.sum_us = self.sum_us.saturating_add(us);
     }
@@ -35,7 +35,7 @@ impl Spread {
             self.counts.resize(other.counts.len(), 0);
         }
         for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
-            *sum = sum.saturating_add(*count);
+            *sum += count;
         }
         self.count += other.count;
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
@@ -59,7 +59,7 @@ impl Spread {
         let rank = (quantile.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0);
         let mut seen = 0_u64;
         for (step, count) in self.counts.iter().enumerate() {
-            seen += u64::from(*count);
+            seen += count;
             if seen as f64 >= rank {
                 // The middle of the step: half of its durations lie on either side.
                 return Span::from_micros(2_f64.powf((step as f64 + 0.5) / STEPS as f64) as i64);

@@ -73,7 +73,7 @@ pub struct EngineStats {
     pub wakes: Vec<(&'static str, u64)>,
     /// How long launches took on the device.
     pub stages: BTreeMap<StageShape, Spread>,
-    /// Time the engine's thread took, from what woke it to the last launch, when it launched anything.
+    /// Time the engine's thread took, from what woke it until it waits again, when it launched anything.
     pub rounds: Spread,
 }
 

@@ -28,8 +28,8 @@ const POSITIONS: [u32; 4] = [32, 128, 384, 1_024];
 /// Clips that are encoded, and how often beside the first time.
 const CLIP_SECONDS: [u32; 3] = [1, 3, 10];
 const ENCODE_REPEATS: usize = 3;
-/// A launch that takes longer than this will not come back. Serving is stricter: here nobody waits, and beside
-/// other work a lane of low priority may get a few hundredths of its core.
+/// A launch that takes longer than this will not come back. Serving is stricter; here, and where a split is
+/// measured at the first start, a lane of low priority may get a few hundredths of its core beside other work.
 const LAUNCH_LIMIT: Span = Span::from_millis(300_000);
 /// Time after which a point is not measured once more, however few launches it had.
 const POINT_LIMIT: Span = Span::from_millis(3_000);

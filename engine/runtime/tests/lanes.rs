@@ -3,7 +3,7 @@
 
 mod support;
 
-use contract::{FinishReason, Lane, LaunchSpan, Layout, Span, Stage, StageShape};
+use contract::{EngineStats, FinishReason, Lane, LaunchSpan, Layout, Span, Stage, StageShape};
 use support::{SENTENCE, begin, engine, request};
 
 /// One after the other: the engine of this file is shared.
@@ -111,15 +111,25 @@ fn a_long_background_executable_delays_the_next_lm_step_by_at_most_a_tenth() {
 fn the_times_of_launches_are_kept_by_stage_lane_and_rows() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let launches = load(8);
-    let stats = engine().stats();
-    let count = |lane| -> u64 {
-        stats.stages.iter().filter(|(shape, _)| shape.lane == lane).map(|(_, spread)| spread.count()).sum()
-    };
-    for (lane, totals) in
+    let agree = |stats: &EngineStats| {
+        let count = |lane| -> u64 {
+            let of_lane = stats.stages.iter().filter(|(shape, _)| shape.lane == lane);
+            of_lane.map(|(_, spread)| spread.count()).sum()
+        };
         [(Lane::Background, stats.background), (Lane::Lm, stats.lm), (Lane::Urgent, stats.urgent)]
-    {
-        assert_eq!(count(lane), totals.launches, "{lane:?}");
+            .into_iter()
+            .all(|(lane, totals)| count(lane) == totals.launches)
+    };
+    // Totals are told when the engine's round ends, times when a launch does.
+    let mut stats = engine().stats();
+    for _ in 0..100 {
+        if agree(&stats) {
+            break;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
+        stats = engine().stats();
     }
+    assert!(agree(&stats), "{stats:?}");
     let decodes = |span: &&LaunchSpan| span.stage == Stage::Decode && span.rows == 8;
     let traced: Vec<u64> = launches.iter().filter(decodes).map(length).collect();
     let shape = StageShape { stage: Stage::Decode, lane: Lane::Lm, length: 0, rows: 8 };

@@ -250,6 +250,13 @@ fn no_more_clips_of_a_session_are_judged_at_once_than_its_bound() {
         assert_eq!(said.len(), usize::from(at == JUDGED_MAX), "{said:?}");
     }
     assert_eq!(rig.references.len(), JUDGED_MAX);
+    // Contexts that are forgotten make no room: their clips are still being decoded.
+    for at in 0..JUDGED_MAX {
+        rig.text(&json!({ "context_id": format!("c{at}"), "cancel": true }).to_string());
+    }
+    message["context_id"] = json!("in their place");
+    assert_eq!(first_message(&mut rig, &message).len(), 1);
+    assert_eq!(rig.references.len(), JUDGED_MAX);
     rig.session.handle_reference(rig.now, 1, Ok(clip()));
     rig.drain();
     message["context_id"] = json!("once more");

@@ -76,7 +76,9 @@ impl MeasureFlags {
     /// Whether the files asked for can be written, found out before anything is measured.
     pub(super) fn writable(&self) -> Result<(), CommandError> {
         let open = |file: &Path| File::options().append(true).create(true).open(file).map(drop);
-        if let Some(file) = &self.json {
+        // A pipe that were opened and closed here would have ended for its reader.
+        let regular = |file: &&PathBuf| !file.exists() || file.is_file();
+        if let Some(file) = self.json.as_ref().filter(regular) {
             open(file).map_err(|error| usage(&unwritable(file, &error)))?;
         }
         if let Some(folder) = &self.svg {
@@ -88,7 +90,7 @@ impl MeasureFlags {
     /// Writes the report so far, if it is to be written; whether that can be done is said at the end.
     pub(super) fn keep(&self, report: &Report) {
         if let Some(file) = &self.json {
-            drop(std::fs::write(file, json(report)));
+            drop(replace(file, &json(report)));
         }
     }
 
@@ -99,7 +101,7 @@ impl MeasureFlags {
             say(&load::table::text(report));
         }
         let written = match &self.json {
-            Some(file) => std::fs::write(file, json(report)).map_err(|error| {
+            Some(file) => write(file, &json(report)).map_err(|error| {
                 say(&json(report));
                 failed(file, &error)
             }),
@@ -108,6 +110,24 @@ impl MeasureFlags {
         let drawn = self.svg.as_ref().map_or(Ok(()), |folder| draw(folder, report));
         written.and(drawn)
     }
+}
+
+/// Puts `text` in the place of a file at once: what ends the process meanwhile leaves the file of before. Terminals,
+/// pipes and the like get the whole report when it is whole.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    if file.exists() && !file.is_file() {
+        return Ok(());
+    }
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".part");
+    std::fs::write(&beside, text)?;
+    std::fs::rename(&beside, file)
+}
+
+/// The same, to whatever `file` is.
+fn write(file: &Path, text: &str) -> std::io::Result<()> {
+    // A folder that takes no second file may still let this one be written.
+    if file.is_file() && replace(file, text).is_ok() { Ok(()) } else { std::fs::write(file, text) }
 }
 
 fn json(report: &Report) -> String {

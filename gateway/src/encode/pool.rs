@@ -85,7 +85,8 @@ impl EncodePool {
     /// # Errors
     /// The job itself, less the first packet, when the queue is full; try again later.
     pub(crate) fn submit(&self, mut job: Job) -> Result<(), Box<Job>> {
-        if !job.encoder.started {
+        let begins = !job.encoder.started;
+        if begins {
             let begun = self.clock.now();
             let made = first_packet(&mut job);
             let waiting = self.queue.lock().waiting.len();
@@ -95,7 +96,12 @@ impl EncodePool {
         if jobs.waiting.len() >= self.bound {
             return Err(Box::new(job));
         }
-        jobs.waiting.push_back(job);
+        if begins {
+            // What follows a first packet is due at once; others are ahead of their listeners.
+            jobs.waiting.push_front(job);
+        } else {
+            jobs.waiting.push_back(job);
+        }
         drop(jobs);
         self.queue.arrived.notify_one();
         Ok(())
@@ -240,6 +246,27 @@ mod tests {
             let first = replies.try_recv().expect("at once");
             assert_eq!((first.key, first.packets.len(), first.encoder.is_none()), (key, 1, true));
         }
+    }
+
+    #[tokio::test]
+    async fn what_follows_a_first_packet_goes_before_other_streams_stock() {
+        let pool = EncodePool::start(1, 8, Clock::start(), &Metrics::default()).expect("a thread");
+        let (reply, mut replies) = mpsc::channel(8 * REPLIES_PER_JOB);
+        for key in 1..=3 {
+            // Ten seconds of each, begun before.
+            let mut begun = job(key, 240_000, &reply);
+            begun.encoder.started = true;
+            assert!(pool.submit(begun).is_ok());
+        }
+        assert!(pool.submit(job(4, 3_840, &reply)).is_ok());
+        let mut order = Vec::new();
+        while order.len() < 5 {
+            let reply = replies.recv().await.expect("a reply");
+            order.push((reply.key, reply.encoder.is_some()));
+        }
+        let at = |wanted| order.iter().position(|found| *found == wanted).expect("every reply comes");
+        // The thread may have begun one stock before it came.
+        assert!(at((4, true)) < at((2, true)) && at((4, true)) < at((3, true)), "{order:?}");
     }
 
     #[tokio::test]

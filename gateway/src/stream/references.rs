@@ -61,7 +61,9 @@ fn opus(packets: &[Bytes]) -> Result<MonoAudio, CodecError> {
 /// Pieces may end within a sample; a last odd byte is nothing.
 fn raw(encoding: RawEncoding, packets: &[Bytes], rate_hz: u32) -> MonoAudio {
     let mut bytes = packets.concat();
-    bytes.truncate(SAMPLES_MAX * encoding.bytes_per_sample() as usize);
+    // A little more than 30 s at this rate, so that what is longer is refused and not cut.
+    let most = (30 * rate_hz + rate_hz / 100) as usize;
+    bytes.truncate(most * encoding.bytes_per_sample() as usize);
     let mut samples = Vec::new();
     encoding.decode(&bytes, &mut samples);
     MonoAudio { rate_hz, samples }

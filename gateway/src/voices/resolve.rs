@@ -87,7 +87,7 @@ async fn given(
     let rate = model.sample_rate;
     let mode = reference.mode.unwrap_or(default_mode(reference.transcript.as_deref()));
     let clip = blocking(move || {
-        let bytes = reference.file().map_err(ApiError::from)?;
+        let bytes = reference.file().map_err(|error| refused("reference.audio", &error.to_string()))?;
         let transcript = reference.transcript.as_deref();
         let clip = record(&bytes, bytes_max).and_then(|recording| prepare(&recording, transcript, rate));
         clip.map_err(|error| bad(&error))

@@ -165,8 +165,12 @@ impl Store {
         manifest::place(&self.folder, &manifest::clip_name(&record.id), &bytes)?;
         voices.push(record.clone());
         if let Err(error) = manifest::write(&held, &self.folder, voices) {
-            // No list names the clip; what cannot be removed now is swept at the next start.
-            drop(std::fs::remove_file(manifest::clip_path(&self.folder, &record.id)));
+            // The list may have taken its place all the same, and only its folder not have been flushed.
+            let listed = |voices: Vec<Record>| voices.iter().any(|kept| kept.id == record.id);
+            if !manifest::read(&self.folder).is_ok_and(listed) {
+                // No list names the clip; what cannot be removed now is swept at the next start.
+                drop(std::fs::remove_file(manifest::clip_path(&self.folder, &record.id)));
+            }
             return Err(error);
         }
         Ok(record)

@@ -56,7 +56,7 @@ struct Tile {
     stages: usize,
 }
 
-/// Each with as many stages as fit the 96 KiB of the smallest cards ([`crate::kernels::shared_max`]).
+/// Each fits the 96 KiB of the smallest cards ([`crate::kernels::shared_max`]).
 const TILES: [Tile; 8] = [
     Tile { name: "product_tensor_16x64", rows: 16, cols: 64, threads: 128, stages: 6 },
     Tile { name: "product_tensor_32x64", rows: 32, cols: 64, threads: 128, stages: 6 },

@@ -69,6 +69,8 @@ fn a_variant_that_cannot_be_read_names_its_setting() {
     let variant = Variant::parse("a:urgent_margin_ms=50,background_batch=3").expect("valid");
     let config = variant.config(&small());
     assert_eq!((config.urgent_margin, config.background_batch), (Span::from_millis(50), 3));
+    let steps = |text| Variant::parse(text).expect("valid").config(&small()).steps_between_prefills;
+    assert_eq!((steps("a:steps_between_prefills=2"), steps("a:steps_between_prefills=0")), (2, 0));
 }
 
 #[test]

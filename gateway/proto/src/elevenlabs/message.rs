@@ -18,8 +18,8 @@ pub(super) struct ClientMessage {
     pub(super) text: Option<Text>,
     /// Of a context that this message opens.
     pub(super) speed: Speed,
-    /// Likewise: a clip in place of the voice.
-    pub(super) reference: Option<SpeechReference>,
+    /// Likewise: a clip in place of the voice. What is wrong with it matters to nobody else.
+    pub(super) reference: Option<Result<SpeechReference, WireError>>,
     pub(super) flush: bool,
     pub(super) close_context: bool,
     pub(super) close_socket: bool,
@@ -41,7 +41,7 @@ impl ClientMessage {
             context_id,
             text: fields.text("text")?,
             speed: speed_of(fields)?,
-            reference: reference(fields)?,
+            reference: reference(fields).transpose(),
             flush: fields.boolean("flush")?.unwrap_or(false),
             close_context: fields.boolean("close_context")?.unwrap_or(false),
             close_socket: fields.boolean("close_socket")?.unwrap_or(false),

@@ -8,7 +8,7 @@ use super::{Alignment, Contexts, Options};
 use crate::dialect::{Dialect, Event, Manner, Step};
 use crate::named::{self, Gatherer, Named, Speaker, binary, ended_unspoken, unreadable};
 use crate::speech::SpeechReference;
-use crate::wire::{CloseCode, ErrorMessage, Open, ServerMessage as Said, Speed, Text};
+use crate::wire::{CloseCode, ErrorMessage, Open, ServerMessage as Said, Speed, Text, WireError};
 
 /// The name of the one context of `stream-input`.
 const ONLY: &str = "";
@@ -86,9 +86,16 @@ impl Socket {
         &mut self,
         name: &str,
         speed: Speed,
-        clip: Option<SpeechReference>,
+        clip: Option<Result<SpeechReference, WireError>>,
         steps: &mut Vec<Step>,
     ) -> bool {
+        let clip = match clip.transpose() {
+            Ok(clip) => clip,
+            Err(error) => {
+                unreadable((self.shown(name), error), steps);
+                return false;
+            }
+        };
         let Some(number) = self.contexts.next_number() else {
             steps.push(Step::Close(CloseCode::Restart));
             return false;

@@ -125,14 +125,13 @@ impl Turns {
         self.end_ms
     }
 
-    /// At least so many samples at `rate_hz` are not listened to; gives how many: whole frames, so that positions stay
-    /// exact.
+    /// So many samples at `rate_hz` are not listened to; gives how many: whole frames, so that positions stay exact.
     pub(super) fn pass(&mut self, samples: usize, rate_hz: u32) -> usize {
-        if samples == 0 {
+        let frame = FRAME * rate_hz as usize / RATE_HZ as usize;
+        let frames = samples / frame;
+        if frames == 0 {
             return 0;
         }
-        let frame = FRAME * rate_hz as usize / RATE_HZ as usize;
-        let frames = samples.div_ceil(frame);
         self.frames += frames as u64;
         self.detector.reset();
         self.sounding = Sounding::default();

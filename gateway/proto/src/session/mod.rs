@@ -86,6 +86,8 @@ pub struct Session {
     out: Outbox,
     contexts: BTreeMap<u16, Context>,
     letting_go: BTreeMap<EpochKey, LettingGo>,
+    /// Clips given to the driver that it has not judged yet.
+    judging: usize,
     /// Greatest context id opened so far.
     highest: Option<u16>,
     hello: Option<Hello>,
@@ -122,6 +124,7 @@ impl Session {
             out: Outbox::new(config.session.clone(), dialect),
             contexts: BTreeMap::new(),
             letting_go: BTreeMap::new(),
+            judging: 0,
             highest: None,
             hello: None,
             pings: Pings::new(now),

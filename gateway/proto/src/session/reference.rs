@@ -9,7 +9,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use contract::{Clip, CloneMode, EngineError, Tick};
 
-use super::context::Context;
 use super::{Output, Session};
 use crate::catalog::Reference;
 use crate::wire::{Flags, Header, Open, PacketKind, ReferenceOpen, WireCodec, WireError};
@@ -119,8 +118,8 @@ impl Session {
         if self.contexts.values().any(|context| matches!(context.awaited, Some(Awaited::Coming(_)))) {
             return Err(unsupported("another reference is still coming in this session; end it first"));
         }
-        let judged = |context: &&Context| matches!(context.awaited, Some(Awaited::Judged));
-        if self.contexts.values().filter(judged).count() >= JUDGED_MAX {
+        // Those of contexts that have gone are judged too: nothing stops a decoder.
+        if self.judging >= JUDGED_MAX {
             return Err(unsupported("other references of this session are being judged; try again at once"));
         }
         let (clip, mode) = Awaited::placeholder(about);
@@ -171,6 +170,7 @@ impl Session {
         let transcript = coming.about.transcript.take();
         let model_rate = context.target.sample_rate;
         context.awaited = Some(Awaited::Judged);
+        self.judging += 1;
         self.out.push(Output::Reference(Box::new(ReferenceJob {
             context: id,
             form,
@@ -181,6 +181,7 @@ impl Session {
 
     /// The driver has decoded and judged a context's clip.
     pub fn handle_reference(&mut self, now: Tick, context: u16, clip: Result<Arc<Clip>, EngineError>) {
+        self.judging = self.judging.saturating_sub(1);
         match clip {
             Err(error) => self.refuse_reference(now, context, error),
             Ok(clip) => {
