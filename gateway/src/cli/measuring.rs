@@ -77,8 +77,8 @@ impl MeasureFlags {
     pub(super) fn writable(&self) -> Result<(), CommandError> {
         let open = |file: &Path| File::options().append(true).create(true).open(file).map(drop);
         // A pipe that were opened and closed here would have ended for its reader.
-        let regular = |file: &&PathBuf| !file.exists() || file.is_file();
-        if let Some(file) = self.json.as_ref().filter(regular) {
+        let opened = |file: &&PathBuf| !file.exists() || file.is_file() || file.is_dir();
+        if let Some(file) = self.json.as_ref().filter(opened) {
             open(file).map_err(|error| usage(&unwritable(file, &error)))?;
         }
         if let Some(folder) = &self.svg {

@@ -220,15 +220,12 @@ async fn numbers_without_sense_break_nothing_and_count_as_frames_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_beyond_all_bounds_are_a_failure_and_not_memory() {
-    let bad = [Message::binary(vec![0; 20 << 20]), Message::text("[".repeat(1 << 20))];
-    // `{}` is a message of a later server, and the end of no frames that follows is whole.
-    for (message, fails) in bad.into_iter().map(|bad| (bad, true)).chain([(Message::text("{}"), false)]) {
+    for message in
+        [Message::binary(vec![0; 20 << 20]), Message::text("[".repeat(1 << 20)), Message::text("{}")]
+    {
         let says = move || vec![message.clone(), end(usage(0))];
         let run = measure(&format!("a=native+pcm,ws://{}", native(24_000, says).await), &[]).await;
-        assert_eq!(run.error.is_some(), fails, "{:?}", run.error);
-        if fails {
-            one_clear_error(&run, "a message");
-        }
+        one_clear_error(&run, "a message");
     }
 }
 
