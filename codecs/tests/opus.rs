@@ -316,21 +316,16 @@ fn a_packet_of_120_ms_is_the_longest() {
 }
 
 #[test]
-fn a_million_random_packets_are_judged_and_one_in_sixteen_is_decoded_as_stated_or_refused() {
+fn a_million_random_packets_are_decoded_as_stated_or_refused() {
     let mut decoder = OpusDecoder::new(24_000, 0).unwrap();
     let mut random = Random(27);
     let mut taken = 0_u32;
     for round in 0..1_000_000_u32 {
         let len = random.below(if round % 64 == 0 { 400 } else { 8 });
         let bytes = random.bytes(len);
-        // Most are judged by their header alone, which is what decides; decoding all takes minutes.
-        if round % 16 == 0 {
-            taken += u32::from(decoded_as_stated(&mut decoder, &bytes));
-        } else if let Ok(duration) = packet_duration_48k(&bytes) {
-            assert!((120..=5_760).contains(&duration), "{bytes:?}");
-        }
+        taken += u32::from(decoded_as_stated(&mut decoder, &bytes));
     }
-    assert!(taken > 10_000, "{taken}");
+    assert!(taken > 160_000, "{taken}");
 }
 
 proptest! {
