@@ -19,14 +19,14 @@ pub(super) fn run(file: &Path) -> Result<(), CommandError> {
     for (name, value, source) in resolved.lines() {
         let (of, key) = name.split_once('.').unwrap_or(("", name));
         if of != section {
-            println!("{}[{of}]", if section.is_empty() { "" } else { "\n" });
+            say!("{}[{of}]", if section.is_empty() { "" } else { "\n" });
             section = of;
         }
-        println!("{:<44}# {source}", format!("{key} = {value}"));
+        say!("{:<44}# {source}", format!("{key} = {value}"));
     }
     for name in &resolved.unknown_variables {
-        println!("\n# environment {name} names no key and is not used");
+        say!("\n# environment {name} names no key and is not used");
     }
-    println!("\n# hash {}", resolved.hash());
+    say!("\n# hash {}", resolved.hash());
     Ok(())
 }

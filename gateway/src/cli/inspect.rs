@@ -12,7 +12,7 @@ pub(super) fn run(folder: &Path) -> Result<(), CommandError> {
     let name = crate::native::name_of(folder);
     let found = runtime::inspect(ModelSource::Dir(folder.to_owned()), &name)
         .map_err(|error| CommandError::Failed(error.to_string()))?;
-    print!("{}", describe(&found));
+    super::put(format_args!("{}", describe(&found)));
     Ok(())
 }
 

@@ -1,5 +1,12 @@
 //! The command line (DESIGN.md section 7). Exit codes: 0 done, 1 failed, 2 bad usage or config.
 
+/// Prints a line to whoever listens: a pipe that was closed (`| head`) ends nothing.
+macro_rules! say {
+    ($($words:tt)*) => {
+        $crate::cli::put(format_args!("{}\n", format_args!($($words)*)))
+    };
+}
+
 mod bench;
 mod check;
 mod inspect;
@@ -210,4 +217,9 @@ fn layers(file: Option<&std::path::Path>) -> Result<Layers, ConfigError> {
         Some(file) => layers.file(file),
         None => Ok(layers),
     }
+}
+
+/// Prints `words`, if anybody listens.
+pub(crate) fn put(words: std::fmt::Arguments<'_>) {
+    drop(std::io::Write::write_fmt(&mut std::io::stdout(), words));
 }

@@ -76,7 +76,7 @@ pub(super) fn run(flags: &ProfileFlags, embedded: Option<Embedded>) -> Result<()
         file.guesses.push(note);
     }
     if let Some(judged) = &judged {
-        println!("{}", judged.reason);
+        say!("{}", judged.reason);
         if let Some(svg) = &flags.svg {
             let wrong = |error| CommandError::Failed(format!("cannot write {}: {error}", svg.display()));
             std::fs::write(svg, judged.chart().svg()).map_err(wrong)?;
@@ -86,7 +86,7 @@ pub(super) fn run(flags: &ProfileFlags, embedded: Option<Embedded>) -> Result<()
     // What is written must be what simulate reads.
     ProfileFile::parse(&file.name, &text).map_err(|error| failed(flags, &error))?;
     std::fs::write(&flags.out, text + "\n").map_err(|error| failed(flags, &error))?;
-    println!("{}: {} stages written to {}", file.device, file.stages.len(), flags.out.display());
+    say!("{}: {} stages written to {}", file.device, file.stages.len(), flags.out.display());
     Ok(())
 }
 

@@ -35,13 +35,13 @@ pub(super) fn run(flags: &PullFlags) -> Result<(), CommandError> {
     meter.end();
     let pulled = pulled.map_err(|error| CommandError::Failed(error.to_string()))?;
     let folder = options.to.display();
-    println!("{} files, {} bytes of commit {} are in {folder}", pulled.files, pulled.bytes, pulled.commit);
+    say!("{} files, {} bytes of commit {} are in {folder}", pulled.files, pulled.bytes, pulled.commit);
     let name = crate::native::name_of(&options.to);
     match runtime::inspect(ModelSource::Dir(options.to.clone()), &name) {
         Ok(found) => {
-            println!("{name} ({}, {}): voxlane serve --model {folder}", found.variant, found.info.licence)
+            say!("{name} ({}, {}): voxlane serve --model {folder}", found.variant, found.info.licence)
         }
-        Err(error) => println!("this server does not speak it: {error}"),
+        Err(error) => say!("this server does not speak it: {error}"),
     }
     Ok(())
 }

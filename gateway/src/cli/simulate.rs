@@ -107,12 +107,9 @@ pub(super) fn plan(flags: &PlanFlags) -> Result<(), CommandError> {
     let profile = ProfileFile::load(&flags.profile).map_err(|error| usage(&error))?;
     let workload = Workload::load(&flags.workload).map_err(|error| usage(&error))?;
     let layouts = load::sim::plan::rank(&profile, flags.devices, &workload).map_err(|error| usage(&error))?;
-    println!(
-        "{:>8} {:>8} {:>5} {:>9} {:>11}  limit",
-        "combined", "backbone", "codec", "contexts", "requests/s"
-    );
+    say!("{:>8} {:>8} {:>5} {:>9} {:>11}  limit", "combined", "backbone", "codec", "contexts", "requests/s");
     for layout in layouts.iter().take(PRINTED) {
-        println!(
+        say!(
             "{:>8} {:>8} {:>5} {:>9} {:>11}  {}{}",
             layout.combined,
             layout.backbone,
@@ -124,7 +121,7 @@ pub(super) fn plan(flags: &PlanFlags) -> Result<(), CommandError> {
         );
     }
     for guess in &profile.guesses {
-        println!("guessed in the profile: {guess}");
+        say!("guessed in the profile: {guess}");
     }
     if let Some(file) = &flags.json {
         let text = format!("{:#}\n", json!(layouts));

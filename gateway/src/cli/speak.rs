@@ -154,13 +154,13 @@ fn report(first: Option<Span>, took: Span, rate: u32, usage: Usage, reason: Fini
     let audio = Span::of_samples(usage.samples, rate);
     let factor = took.as_micros() as f64 / audio.as_micros().max(1) as f64;
     match first {
-        Some(first) => println!("first audio  {:.1} ms", first.as_micros() as f64 / 1_000.0),
-        None => println!("first audio  none"),
+        Some(first) => say!("first audio  {:.1} ms", first.as_micros() as f64 / 1_000.0),
+        None => say!("first audio  none"),
     }
-    println!("audio        {:.2} s, {} frames", audio.as_micros() as f64 / 1e6, usage.frames);
-    println!("RTF          {factor:.3}");
-    println!("characters   {}", usage.characters);
-    println!("reason       {}", reason.name());
+    say!("audio        {:.2} s, {} frames", audio.as_micros() as f64 / 1e6, usage.frames);
+    say!("RTF          {factor:.3}");
+    say!("characters   {}", usage.characters);
+    say!("reason       {}", reason.name());
 }
 
 fn ask(flags: &SpeakFlags) -> Result<Ask, CommandError> {

@@ -86,7 +86,7 @@ pub(super) fn run(flags: &TokenFlags) -> Result<(), CommandError> {
     let header = Header { kid: flags.kid.clone(), ..Header::new(algorithm) };
     let token = jsonwebtoken::encode(&header, &claims, &key)
         .map_err(|error| CommandError::Failed(format!("signing failed: {error}")))?;
-    println!("{token}");
+    say!("{token}");
     Ok(())
 }
 

@@ -367,3 +367,14 @@ async fn a_busy_port_is_said_and_exits_with_1() {
     let (code, _) = tokio::task::spawn_blocking(|| server.terminate()).await.expect("no panic");
     assert_eq!(code, Some(0));
 }
+
+#[test]
+fn a_reader_that_has_enough_ends_no_command_in_a_panic() {
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/voxlane.toml");
+    let mut command = binary();
+    command.args(["check", config]).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
