@@ -55,7 +55,9 @@ struct Queue {
 
 #[derive(Default)]
 struct Jobs {
-    waiting: VecDeque<Job>,
+    /// What follows a stream's first packet: due at once, while others are ahead of their listeners.
+    begun: VecDeque<Job>,
+    stock: VecDeque<Job>,
     closed: bool,
 }
 
@@ -89,19 +91,15 @@ impl EncodePool {
         if begins {
             let begun = self.clock.now();
             let made = first_packet(&mut job);
-            let waiting = self.queue.lock().waiting.len();
+            let waiting = self.queue.lock().depth();
             self.metrics.encoded(made, since(self.clock, begun), waiting);
         }
         let mut jobs = self.queue.lock();
-        if jobs.waiting.len() >= self.bound {
+        if jobs.depth() >= self.bound {
             return Err(Box::new(job));
         }
-        if begins {
-            // What follows a first packet is due at once; others are ahead of their listeners.
-            jobs.waiting.push_front(job);
-        } else {
-            jobs.waiting.push_back(job);
-        }
+        let queue = if begins { &mut jobs.begun } else { &mut jobs.stock };
+        queue.push_back(job);
         drop(jobs);
         self.queue.arrived.notify_one();
         Ok(())
@@ -121,6 +119,12 @@ impl std::fmt::Debug for Queue {
     }
 }
 
+impl Jobs {
+    fn depth(&self) -> usize {
+        self.begun.len() + self.stock.len()
+    }
+}
+
 impl Queue {
     /// Every critical section leaves the queue whole, so a poisoned lock is as good as any.
     fn lock(&self) -> MutexGuard<'_, Jobs> {
@@ -131,8 +135,8 @@ impl Queue {
     fn take(&self) -> Option<(Job, usize)> {
         let mut jobs = self.lock();
         loop {
-            if let Some(job) = jobs.waiting.pop_front() {
-                return Some((job, jobs.waiting.len()));
+            if let Some(job) = jobs.begun.pop_front().or_else(|| jobs.stock.pop_front()) {
+                return Some((job, jobs.depth()));
             }
             if jobs.closed {
                 return None;
