@@ -10,15 +10,16 @@ constexpr int PAIR_DIM = 128, PAIR_LOADS = 8;
 // Four neighbouring columns a lane of one head, normed and turned. All lanes of the warp take part.
 __device__ __forceinline__ float4 prepare_4(const float* row, const float* norm, const Heads& h, int position) {
     int lane = threadIdx.x % 32;
-    float4 x = load_4(row + lane * 4);
+    // All that is loaded is on its way before any of it is waited for.
+    float4 x = load_4(row + lane * 4), w = x, f = x;
+    if (norm) w = load_4(norm + lane * 4);
+    if (h.frequencies) f = load_4(h.frequencies + lane % 16 * 4);
     if (norm) {
         float squares = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
         float scale = rsqrtf(warp_sum(squares) / PAIR_DIM + h.eps);
-        float4 w = load_4(norm + lane * 4);
         x = make_float4(x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w);
     }
     if (h.frequencies) {
-        float4 f = load_4(h.frequencies + lane % 16 * 4);
         float own[4] = {x.x, x.y, x.z, x.w}, angles[4] = {f.x, f.y, f.z, f.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {

@@ -1,0 +1,229 @@
+//! Whole layers in the proportions of the published sizes: a device takes norms, branches and keys together in ways that
+//! tests of single ops do not see.
+
+mod world;
+
+use contract::{Lane, Partition};
+use device::program::{Activation, AttentionShape, Op, ProgramBuilder, Rope, Rows};
+use device::{Dtype, PagedId, PagedSpec, ValueId, WeightForm, WeightId};
+use world::{World, f32s, fresh, i32s};
+
+const WIDTH: usize = 256;
+const INNER: usize = 768;
+const HEAD: usize = 128;
+const Q: usize = 4 * HEAD;
+const KV: usize = 2 * HEAD;
+const LAYERS: usize = 2;
+const SHAPE: AttentionShape = AttentionShape {
+    heads: 4,
+    kv_heads: 2,
+    head_dim: HEAD,
+    rope: Some(Rope { theta: 1_000_000.0 }),
+    scale: 0.088_4,
+};
+const EPS: f32 = 1e-6;
+
+struct Weights {
+    norms: [WeightId; 2],
+    head_norms: [WeightId; 2],
+    q: WeightId,
+    k: WeightId,
+    v: WeightId,
+    out: WeightId,
+    mlp: [WeightId; 3],
+}
+
+impl Weights {
+    fn random(world: &mut World) -> Self {
+        let mut matrix = |out: usize, input: usize| world.weight(WeightForm::Matrix, &[out, input]);
+        let [q, k, v, out] = [(Q, WIDTH), (KV, WIDTH), (KV, WIDTH), (WIDTH, Q)].map(|(o, i)| matrix(o, i));
+        let mlp = [(INNER, WIDTH), (INNER, WIDTH), (WIDTH, INNER)].map(|(o, i)| matrix(o, i));
+        let mut vector = |width: usize| world.weight(WeightForm::Vector, &[width]);
+        Self {
+            norms: [0; 2].map(|_| vector(WIDTH)),
+            head_norms: [0; 2].map(|_| vector(HEAD)),
+            q,
+            k,
+            v,
+            out,
+            mlp,
+        }
+    }
+}
+
+/// Values that all layers use in turn.
+#[derive(Clone, Copy)]
+struct Scratch {
+    normed: ValueId,
+    q: ValueId,
+    k: ValueId,
+    v: ValueId,
+    attended: ValueId,
+    branch: ValueId,
+}
+
+impl Scratch {
+    fn new(builder: &mut ProgramBuilder) -> Self {
+        let mut value = |name: &str, cols| builder.scratch(name, Rows::PerRow(1), cols);
+        Self {
+            normed: value("normed", WIDTH),
+            q: value("q", Q),
+            k: value("k", KV),
+            v: value("v", KV),
+            attended: value("attended", Q),
+            branch: value("branch", WIDTH),
+        }
+    }
+}
+
+fn linear(input: ValueId, weight: WeightId, residual: Option<ValueId>, out: ValueId) -> Op {
+    Op::Linear { input, weight, bias: None, activation: None, residual, out }
+}
+
+fn record(
+    builder: &mut ProgramBuilder,
+    weights: &Weights,
+    scratch: Scratch,
+    stream: ValueId,
+    attention: impl FnOnce(&Weights, Scratch) -> Op,
+) {
+    let Scratch { normed, q, k, v, attended, branch } = scratch;
+    let [before, between] = weights.norms;
+    builder.push(Op::RmsNorm { input: stream, weight: before, eps: EPS, out: normed });
+    for (weight, out) in [(weights.q, q), (weights.k, k), (weights.v, v)] {
+        builder.push(linear(normed, weight, None, out));
+    }
+    builder.push(attention(weights, scratch));
+    builder.push(linear(attended, weights.out, Some(stream), stream));
+    builder.push(Op::RmsNorm { input: stream, weight: between, eps: EPS, out: normed });
+    let [gate, up, down] = weights.mlp;
+    builder.push(Op::GatedMlp { input: normed, gate, up, down, out: branch });
+    builder.push(Op::AddScaled { target: stream, input: branch, scale: None });
+}
+
+/// What leads into the layers, with a bias, and out of them.
+fn ends(world: &mut World) -> (WeightId, WeightId, WeightId, WeightId) {
+    let lead_in = world.weight(WeightForm::Matrix, &[WIDTH, WIDTH]);
+    let bias = world.weight(WeightForm::Vector, &[WIDTH]);
+    let norm = world.weight(WeightForm::Vector, &[WIDTH]);
+    (lead_in, bias, norm, world.weight(WeightForm::Matrix, &[192, WIDTH]))
+}
+
+#[test]
+fn layers_over_a_frames_own_keys_match() {
+    let mut world = World::new(fresh());
+    let layers: Vec<_> = (0..LAYERS).map(|_| Weights::random(&mut world)).collect();
+    let (lead_in, bias, norm, head) = ends(&mut world);
+    for rows in [1, 5, 17, 64, 70, 130] {
+        let one = Rows::PerRow(1);
+        let mut builder = ProgramBuilder::new("frame");
+        let keys: Vec<_> =
+            (0..2 * LAYERS).map(|n| builder.scratch(&format!("keys {n}"), Rows::PerRow(4), KV)).collect();
+        for position in 0..3 {
+            let input = builder.input(&format!("input {position}"), Dtype::F32, one, WIDTH);
+            let [fed, stream] = ["fed", "stream"].map(|name| builder.scratch(name, one, WIDTH));
+            builder.push(Op::Activate { input, activation: Activation::Silu, out: fed });
+            let activation = Some(Activation::Silu);
+            builder.push(Op::Linear {
+                input: fed,
+                weight: lead_in,
+                bias: Some(bias),
+                activation,
+                residual: None,
+                out: stream,
+            });
+            let scratch = Scratch::new(&mut builder);
+            for (layer, weights) in layers.iter().enumerate() {
+                record(&mut builder, weights, scratch, stream, |weights, scratch| Op::DepthAttention {
+                    q: scratch.q,
+                    k: scratch.k,
+                    v: scratch.v,
+                    q_norm: Some(weights.head_norms[0]),
+                    k_norm: Some(weights.head_norms[1]),
+                    norm_eps: EPS,
+                    shape: SHAPE,
+                    keys: keys[2 * layer],
+                    values: keys[2 * layer + 1],
+                    position,
+                    out: scratch.attended,
+                });
+            }
+            builder.push(Op::RmsNorm { input: stream, weight: norm, eps: EPS, out: scratch.normed });
+            let out = builder.scratch(&format!("out {position}"), one, 192);
+            builder.push(linear(scratch.normed, head, None, out));
+            builder.output(out);
+        }
+        let inputs = (0..3).map(|_| f32s(world.random.floats(rows * WIDTH))).collect();
+        world.check_on(&builder.finish(), rows, 0, inputs, 1e-4, Lane::Lm, Partition::Lm);
+    }
+}
+
+fn pool(world: &mut World) -> PagedId {
+    let spec = PagedSpec {
+        name: "kv".to_owned(),
+        layers: LAYERS,
+        kv_heads: 2,
+        head_dim: HEAD,
+        page_len: 16,
+        pages: 600,
+    };
+    world.paged(spec)
+}
+
+#[test]
+fn layers_over_pages_match_step_after_step() {
+    let mut world = World::new(fresh());
+    let layers: Vec<_> = (0..LAYERS).map(|_| Weights::random(&mut world)).collect();
+    let (lead_in, bias, norm, head) = ends(&mut world);
+    for rows in [1, 6, 66] {
+        let pages = pool(&mut world);
+        let one = Rows::PerRow(1);
+        let mut builder = ProgramBuilder::new("step");
+        let input = builder.input("input", Dtype::F32, one, WIDTH);
+        let [positions, owner] = ["positions", "owner"].map(|name| builder.input(name, Dtype::I32, one, 1));
+        let page_table = builder.input("page_table", Dtype::I32, one, 8);
+        let [fed, stream] = ["fed", "stream"].map(|name| builder.scratch(name, one, WIDTH));
+        builder.push(Op::Activate { input, activation: Activation::Silu, out: fed });
+        builder.push(Op::Linear {
+            input: fed,
+            weight: lead_in,
+            bias: Some(bias),
+            activation: None,
+            residual: None,
+            out: stream,
+        });
+        let scratch = Scratch::new(&mut builder);
+        for (layer, weights) in layers.iter().enumerate() {
+            record(&mut builder, weights, scratch, stream, |weights, scratch| Op::PagedAttention {
+                q: scratch.q,
+                k: scratch.k,
+                v: scratch.v,
+                q_norm: Some(weights.head_norms[0]),
+                k_norm: Some(weights.head_norms[1]),
+                norm_eps: EPS,
+                shape: SHAPE,
+                pages,
+                layer,
+                positions,
+                owner,
+                page_table,
+                out: scratch.attended,
+            });
+        }
+        builder.push(Op::RmsNorm { input: stream, weight: norm, eps: EPS, out: scratch.normed });
+        let out = builder.scratch("out", one, 192);
+        builder.push(linear(scratch.normed, head, None, out));
+        builder.output(out);
+        let program = builder.finish();
+        let table: Vec<i32> = (0..rows as i32 * 8).map(|place| 1 + (place * 7) % 599).collect();
+        let owners: Vec<i32> = (0..rows as i32).collect();
+        for step in 0..20 {
+            // Each sits out every ninth step, not all the same one.
+            let at = |row: i32| if (step + row) % 9 == 8 { -1 } else { step - ((step + row) / 9 - row / 9) };
+            let place: Vec<i32> = (0..rows as i32).map(at).collect();
+            let given =
+                vec![f32s(world.random.floats(rows * WIDTH)), i32s(&place), i32s(&owners), i32s(&table)];
+            world.check_on(&program, rows, 0, given, 1e-4, Lane::Lm, Partition::Lm);
+        }
+    }
+}
