@@ -22,6 +22,7 @@ mod logs;
 mod metrics;
 mod native;
 mod output;
+mod places;
 mod proxies;
 mod quotas;
 mod realtime;

@@ -21,6 +21,8 @@ pub(crate) enum Refusal {
     Malformed,
     Algorithm,
     UnknownKey,
+    /// As [`Refusal::UnknownKey`], while the service that may know the key does not answer.
+    KeysUnreachable,
     Signature,
     Issuer,
     Audience,
@@ -45,6 +47,7 @@ impl Refusal {
             Self::Malformed => "malformed",
             Self::Algorithm => "algorithm",
             Self::UnknownKey => "unknown_key",
+            Self::KeysUnreachable => "keys_unreachable",
             Self::Signature => "signature",
             Self::Issuer => "issuer",
             Self::Audience => "audience",

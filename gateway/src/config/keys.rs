@@ -99,7 +99,7 @@ pub const KEYS: &[Key] = &[
         "server.connections_max",
         count(1, 200_000, "connections"),
         "4096",
-        "Open TCP connections; more wait in the kernel",
+        "Open connections, HTTP and WebSocket together; more get 503",
     ),
     key(
         "server.handshake_timeout_ms",

@@ -30,7 +30,7 @@ pub(crate) fn named(
     if model.voices.iter().any(own) {
         return Ok(());
     }
-    if let Some(kept) = store.find(viewer, name)? {
+    if let Some(kept) = store.find(viewer, name) {
         let clip = store.clip(&kept, model.sample_rate)?;
         ask.reference = Some(Reference { voice: Some(kept.id), clip, mode: kept.mode.into() });
     }

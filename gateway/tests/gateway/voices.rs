@@ -9,22 +9,22 @@ use tokio_tungstenite::tungstenite::protocol::Message;
 use crate::keyring::{Keyring, claims_with, get_with, hs256, send};
 use crate::support::{Answer, Running, get, post, request_bytes, start};
 
-const CLARA: &[u8] = include_bytes!("../../../config/models/tiny/voices/clara.wav");
+pub(crate) const CLARA: &[u8] = include_bytes!("../../../config/models/tiny/voices/clara.wav");
 const CLARA_MP3: &[u8] = include_bytes!("../../../tests/golden/uploads/clara.mp3");
 const CLARA_WEBM: &[u8] = include_bytes!("../../../tests/golden/uploads/clara.webm");
 
 /// A folder for voices that goes when the test does.
-struct Kept(PathBuf);
+pub(crate) struct Kept(pub(crate) PathBuf);
 
 impl Kept {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let name = format!("voices-{}-{name}", std::process::id());
         let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         drop(std::fs::remove_dir_all(&folder));
         Self(folder)
     }
 
-    fn config(&self) -> String {
+    pub(crate) fn config(&self) -> String {
         format!(
             "[voices]\nfolder = {:?}\nper_tenant_max = 3\nupload_bytes_max = 1000000\n",
             self.0.display().to_string()
@@ -52,7 +52,7 @@ fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
     body
 }
 
-async fn upload(server: &Running, token: Option<&str>, parts: &[(&str, &[u8])]) -> Answer {
+pub(crate) async fn upload(server: &Running, token: Option<&str>, parts: &[(&str, &[u8])]) -> Answer {
     post_form(server, token, &form(parts), "multipart/form-data; boundary=border", "").await
 }
 
@@ -66,7 +66,7 @@ async fn post_form(server: &Running, token: Option<&str>, body: &[u8], kind: &st
     request_bytes(server.public, &[head.as_bytes(), body].concat()).await
 }
 
-fn speech(voice: &str) -> String {
+pub(crate) fn speech(voice: &str) -> String {
     json!({ "input": "Hello there.", "voice": voice, "response_format": "pcm" }).to_string()
 }
 
@@ -330,7 +330,7 @@ async fn a_server_without_a_folder_keeps_nothing_but_clones_with_each_request() 
 }
 
 /// Sends a clip in binary messages of 60 ms, as `open` announced it.
-async fn stream_clip(sender: &mut client::Sender, kind: PacketKind, pieces: &[Vec<u8>]) {
+pub(crate) async fn stream_clip(sender: &mut client::Sender, kind: PacketKind, pieces: &[Vec<u8>]) {
     for (at, piece) in pieces.iter().enumerate() {
         let last = at + 1 == pieces.len();
         let header = Header {
