@@ -12,7 +12,7 @@ use crate::voices::stream_clip;
 fn clip(millis: usize, rate_hz: usize, kind: PacketKind) -> Vec<Vec<u8>> {
     let samples = (0..millis * rate_hz / 1_000).map(|n| {
         let at = n as f64 / rate_hz as f64;
-        let loud = if at.fract() < 0.7 { 9_000.0 } else { 0.0 };
+        let loud = if at.fract() < 0.9 { 9_000.0 } else { 0.0 };
         (loud * (at * 220.0 * std::f64::consts::TAU).sin()) as i16
     });
     let bytes: Vec<u8> = match kind {

@@ -212,7 +212,7 @@ async fn a_browsers_token_that_nobody_can_judge_now_closes_its_socket_with_try_a
         ("/v1/stream", format!("voxlane.v1, bearer.{token}")),
         ("/v1/realtime?model=tts-scripted", format!("realtime, openai-insecure-api-key.{token}")),
         ("/tts/websocket", format!("bearer.{token}")),
-        ("/v1/text-to-speech/steady/stream-input", format!("bearer.{token}")),
+        ("/v1/text-to-speech/steady/stream-input?output_format=pcm_24000", format!("bearer.{token}")),
     ] {
         let head = format!(
             "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
