@@ -66,6 +66,7 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
         app.metrics.engine(&engine.stats());
         app.metrics.devices(&engine.devices());
     }
+    app.metrics.bodies(app.bodies.bytes());
     if let Some(voices) = &app.voices {
         app.metrics.voices_faults(voices.faults());
     }

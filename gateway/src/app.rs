@@ -8,6 +8,7 @@ use contract::{EngineHandle, Health};
 use proto::paces::Paces;
 
 use crate::auth::{Auth, Policy};
+use crate::bodies::Bodies;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::drain::Drain;
@@ -36,6 +37,7 @@ pub struct App {
     pub(crate) drain: Drain,
     pub(crate) encode: EncodePool,
     pub(crate) connections: Places,
+    pub(crate) bodies: Bodies,
     pub(crate) sessions: Registry,
     /// How fast voices speak, as far as sessions that have ended and whole texts have shown.
     paces: Mutex<Paces>,
@@ -58,6 +60,8 @@ impl App {
         let metrics = Metrics::default();
         let sessions = config.server.sessions_max as usize;
         let connections = Places::new(config.server.connections_max as usize);
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let bodies = Bodies::new(config.server.bodies_bytes_max, cores);
         // One piece of each live context can wait; a session seldom has more than two.
         let bound = (sessions * 2).max(64);
         let encode = EncodePool::start(config.opus.threads, bound, clock, &metrics)?;
@@ -89,6 +93,7 @@ impl App {
             drain: Drain::new(),
             encode,
             connections,
+            bodies,
             sessions: registry,
             paces: Mutex::new(Paces::default()),
             started_unix: crate::clock::unix_seconds(),

@@ -10,6 +10,7 @@ pub mod pull;
 mod admin;
 mod app;
 mod auth;
+mod bodies;
 mod drain;
 mod encode;
 mod error;

@@ -93,6 +93,11 @@ impl Metrics {
         self.on(|| counter!("voxlane_voices_kept_total").increment(1));
     }
 
+    /// Bytes of request bodies in memory.
+    pub(crate) fn bodies(&self, bytes: usize) {
+        self.on(|| gauge!("voxlane_bodies_bytes").set(bytes as f64));
+    }
+
     /// Times the folder of voices could not be read or changed.
     pub(crate) fn voices_faults(&self, faults: u64) {
         self.on(|| counter!("voxlane_voices_folder_faults_total").absolute(faults));
@@ -333,6 +338,7 @@ fn describe() {
         describe_counter!(name, about);
     }
     let gauges = [
+        ("voxlane_bodies_bytes", "Request bodies in memory, of all requests together"),
         ("voxlane_connections_open", "Public connections that hold a place: HTTP and WebSocket"),
         ("voxlane_device_contexts_open", "Contexts open on one device"),
         ("voxlane_device_contexts_running", "Contexts that hold a slot of one device"),

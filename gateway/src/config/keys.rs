@@ -109,6 +109,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("server.body_bytes_max", count(1_024, 67_108_864, "bytes"), "1048576", "Longest request body"),
     key(
+        "server.bodies_bytes_max",
+        count(1_048_576, 17_179_869_184, "bytes"),
+        "268435456",
+        "Request bodies in memory at once, of all requests together; more get 503",
+    ),
+    key(
         "server.input_characters_max",
         count(1, 10_000_000, "characters"),
         "50000",

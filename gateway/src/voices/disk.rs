@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Result, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 /// Tells one state of a file from another: a rename makes a new inode.
@@ -40,8 +40,9 @@ pub(super) trait Disk: Send + Sync {
 pub(super) struct Os;
 
 impl Disk for Os {
+    /// Nobody else's to read: voices and what their speakers agreed to are personal.
     fn make_folder(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder)
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
     }
 
     fn lock(&self, path: &Path) -> Result<File> {

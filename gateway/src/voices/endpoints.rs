@@ -55,7 +55,8 @@ pub(crate) async fn create(
     let _guard = app.drain.enter();
     let store = store(&app)?;
     let bytes_max = app.config.voices.upload_bytes_max;
-    let form = form::read(request, bytes_max).await?;
+    let mut room = app.bodies.room();
+    let form = form::read(request, bytes_max, &mut room).await?;
     if form.sharing == Sharing::Everyone && !caller.scopes.allow(Scope::Admin) {
         let message = "sharing with everyone needs the scope admin";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message).param("sharing"));
@@ -63,7 +64,10 @@ pub(crate) async fn create(
     let id = format!("v-{}", crate::app::random_hex::<16>().map_err(|_| ApiError::internal())?);
     let viewer = Viewer::of(&caller);
     let created_at = crate::clock::unix_seconds();
+    let decoder = app.bodies.decoder().await;
     let kept = blocking(move || {
+        // Held to the end, also when whoever asked has gone: nothing stops a decoder.
+        let _held = (room, decoder);
         let recording = record(&form.audio, bytes_max).map_err(|error| bad(&error).param("audio"))?;
         let record = described(form, id, &viewer, created_at);
         store.add(NewVoice { record, recording }).map_err(|error| refused(&error))
@@ -173,7 +177,7 @@ pub(crate) fn refused(error: &StoreError) -> ApiError {
             unavailable(match (*what, source.kind()) {
                 ("read", _) => "the clip of this voice cannot be read now; other voices speak",
                 (_, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
-                    "the disk that voices are kept on is full; voices that are kept speak, and can be deleted"
+                    "the disk that voices are kept on is full; voices that are kept speak on"
                 }
                 _ => "the folder that voices are kept in cannot be changed now; voices that are kept speak",
             })

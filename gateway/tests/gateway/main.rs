@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bench;
+mod bodies;
 mod cli;
 mod clip_bounds;
 mod config;

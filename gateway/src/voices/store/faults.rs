@@ -289,7 +289,13 @@ fn sounds_that_no_list_names_are_never_swept_from_a_folder_without_a_list() {
     assert!(error.to_string().contains("song.wav") && error.advice().contains("manifest.json"), "{error}");
     assert_eq!(folder.files(), ["lock", "song.wav"]);
     std::fs::remove_file(folder.0.join("song.wav")).expect("removed");
+    std::fs::remove_file(folder.0.join("lock")).expect("removed");
+    std::fs::remove_dir(&folder.0).expect("removed");
     let store = folder.open();
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(&folder.0).expect("a folder").permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o700, "voices are nobody else's to read");
     store.add(voice("v-1", "warm", &viewer("acme", "ann"), 9_000)).expect("kept");
     // What somebody puts beside ours later is not ours either.
     std::fs::write(folder.0.join("song.wav"), "a song").expect("written");
