@@ -132,6 +132,9 @@ fn complete(form: Form) -> Result<Form, ApiError> {
     if form.name.is_empty() || form.name.chars().any(char::is_control) {
         return missing("name", "what the voice is called, without control characters");
     }
+    if form.language.iter().any(|language| language.chars().any(char::is_control)) {
+        return Err(out_of_range("language", "a name without control characters"));
+    }
     if form.audio.is_empty() {
         return missing("audio", "the clip: a WAV, FLAC, MP3, Ogg or WebM file of 1 to 30 s");
     }

@@ -20,6 +20,7 @@ mod keyring;
 mod keys_cli;
 mod measuring;
 mod operation;
+mod pages;
 mod pull;
 mod quotas;
 mod realtime;

@@ -259,8 +259,14 @@ async fn what_is_no_reference_is_refused_by_status_and_code() {
             "missing_field",
         ),
         ("a name with a line break", &[("name", b"a\nb"), good[1], good[2]], 400, "missing_field"),
+        (
+            "a language with a null",
+            &[good[0], good[1], good[2], ("language", b"en\0")],
+            400,
+            "field_out_of_range",
+        ),
         ("consent that is no UTF-8", &[good[0], ("consent", &[0xFF]), good[2]], 400, "field_out_of_range"),
-    ] as [(&str, &[(&str, &[u8])], u16, &str); 10]
+    ] as [(&str, &[(&str, &[u8])], u16, &str); 11]
     {
         let answer = upload(&server, None, parts).await;
         assert_eq!((answer.status, answer.code().as_str()), (status, code), "{what}: {}", answer.text());
