@@ -174,38 +174,29 @@ impl Front {
         let timeout = service.handshake_timeout;
         let has_place = place.is_some();
         let serving = async {
-            match (socket, &self.tls) {
-                (Stream::Unix(socket), _) => {
-                    serve(
-                        Placed::new(socket, place),
-                        Connected { peer, tls: false },
-                        service,
-                        has_place,
-                        drain,
-                    )
-                    .await;
+            let tls = match socket {
+                Stream::Unix(socket) => {
+                    return self.http(Placed::new(socket, place), peer, service, has_place, drain).await;
                 }
-                (Stream::Tcp(socket), tls) => {
+                Stream::Tcp(socket) => {
                     // Packets are small and must leave at once.
                     if let Err(error) = socket.set_nodelay(true) {
                         tracing::debug!(%error, "TCP_NODELAY");
                     }
                     let socket = Placed::new(socket, place);
-                    let Some(tls) = tls else {
-                        return serve(socket, Connected { peer, tls: false }, service, has_place, drain)
-                            .await;
+                    let Some(tls) = &self.tls else {
+                        return self.http(socket, peer, service, has_place, drain).await;
                     };
-                    match tokio::time::timeout(timeout, tls.acceptor().accept(socket)).await {
-                        Ok(Ok(socket)) => {
-                            serve(socket, Connected { peer, tls: true }, service, has_place, drain).await;
-                        }
-                        Ok(Err(error)) => {
-                            self.tls_failed();
-                            tracing::debug!(%error, "TLS");
-                        }
-                        Err(_) => self.tls_failed(),
-                    }
+                    tokio::time::timeout(timeout, tls.acceptor().accept(socket)).await
                 }
+            };
+            match tls {
+                Ok(Ok(socket)) => self.http(socket, peer, service, has_place, drain).await,
+                Ok(Err(error)) => {
+                    self.tls_failed();
+                    tracing::debug!(%error, "TLS");
+                }
+                Err(_) => self.tls_failed(),
             }
         };
         if has_place {
@@ -218,6 +209,44 @@ impl Front {
         let _told = tokio::time::timeout(timeout, serving).await;
     }
 
+    /// `socket` is below HTTP, TLS or none: which is told to requests by where it came from.
+    async fn http<I>(&self, socket: I, peer: Peer, service: Service, has_place: bool, drain: Drain)
+    where
+        I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let from = Connected { peer, tls: self.tls.is_some() && peer != Peer::Unix };
+        let timeout = service.handshake_timeout;
+        let router = if has_place { service.router } else { service.full };
+        let answers = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+            let router = router.clone();
+            async move {
+                let mut request = request.map(Body::new);
+                request.extensions_mut().insert(from);
+                let answer: Result<_, Infallible> = router.oneshot(request).await;
+                answer
+            }
+        });
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(timeout).max_buf_size(32 * 1_024);
+        let late = drain.draining();
+        builder.keep_alive(!late && has_place);
+        let connection = builder.serve_connection(TokioIo::new(socket), answers).with_upgrades();
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = drain.started(), if !late => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "connection ended");
+            if let (Some(metrics), Some(fault)) = (&self.metrics, fault(&error)) {
+                metrics.head_refused(fault);
+            }
+        }
+    }
+
     fn tls_failed(&self) {
         if let Some(metrics) = &self.metrics {
             metrics.tls_failed();
@@ -225,36 +254,13 @@ impl Front {
     }
 }
 
-async fn serve<I>(socket: I, from: Connected, service: Service, has_place: bool, drain: Drain)
-where
-    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let timeout = service.handshake_timeout;
-    let router = if has_place { service.router } else { service.full };
-    let answers = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-        let router = router.clone();
-        async move {
-            let mut request = request.map(Body::new);
-            request.extensions_mut().insert(from);
-            let answer: Result<_, Infallible> = router.oneshot(request).await;
-            answer
-        }
-    });
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(timeout).max_buf_size(32 * 1_024);
-    let late = drain.draining();
-    builder.keep_alive(!late && has_place);
-    let connection = builder.serve_connection(TokioIo::new(socket), answers).with_upgrades();
-    let mut connection = std::pin::pin!(connection);
-    tokio::select! {
-        ended = connection.as_mut() => return log_end(ended),
-        _ = drain.started(), if !late => connection.as_mut().graceful_shutdown(),
+/// What was wrong with a head that the HTTP library would not read: it answers with a bare status, or not at all.
+fn fault(error: &hyper::Error) -> Option<&'static str> {
+    if error.is_parse_too_large() {
+        return Some("too_large");
     }
-    log_end(connection.await);
-}
-
-fn log_end(ended: hyper::Result<()>) {
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
+    if error.is_parse() {
+        return Some("malformed");
     }
+    error.is_timeout().then_some("timeout")
 }

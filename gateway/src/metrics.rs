@@ -160,6 +160,11 @@ impl Metrics {
         self.on(|| counter!("voxlane_connections_refused_total").increment(1));
     }
 
+    /// A head that could not be read, by why: `malformed`, `too_large` or `timeout`.
+    pub(crate) fn head_refused(&self, reason: &'static str) {
+        self.on(|| counter!("voxlane_heads_refused_total", "reason" => reason).increment(1));
+    }
+
     pub(crate) fn packets(&self, sent: u64, bytes: u64) {
         self.on(|| {
             counter!("voxlane_packets_sent_total").increment(sent);
@@ -308,6 +313,7 @@ fn describe() {
         ("voxlane_engine_refused_total", "Contexts the engine refused"),
         ("voxlane_engine_wakes_total", "Times the engine woke because something fell due, by what it was"),
         ("voxlane_errors_total", "Requests and messages refused, by code"),
+        ("voxlane_heads_refused_total", "Heads of requests that could not be read, by why"),
         ("voxlane_key_set_fetches_total", "Fetches of the key set from its URL, by outcome"),
         ("voxlane_lane_busy_microseconds_total", "Time a lane was busy"),
         ("voxlane_lane_launches_total", "Launches in a lane"),

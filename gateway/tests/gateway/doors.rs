@@ -157,6 +157,10 @@ async fn a_peer_that_dribbles_its_request_is_let_go() {
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(crate::support::PATIENCE, socket.read_to_end(&mut rest)).await;
     assert!(ended.is_ok(), "closed by the server");
+    crate::support::eventually("it is counted", async || {
+        server.metric("voxlane_heads_refused_total", "timeout").await == 1.0
+    })
+    .await;
 }
 
 /// Two servers in one process, of which one is knocked at.

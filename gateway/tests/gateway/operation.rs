@@ -277,6 +277,67 @@ async fn everything_spoken_stands_in_the_usage_log_once_and_no_text_does() {
     assert!(!std::fs::read_to_string(&path).expect("a log").contains("canary"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_goes_by_one_id_in_its_answer_its_errors_and_the_log() {
+    let server = serve(&[]);
+    let asked = crate::support::get(server.public, "/v1/models").await;
+    let asked = asked.header("x-request-id").expect("an id").to_owned();
+    let refused = crate::support::get(server.public, "/v1/nothing").await;
+    // The error object's id is the header's: see `Answer::code`.
+    assert_eq!(refused.code(), "not_found");
+    let refused = refused.header("x-request-id").expect("an id").to_owned();
+    assert_ne!(asked, refused);
+    let (mut sender, mut receiver, ready) =
+        client::connect(&server.public.to_string()).await.expect("connects");
+    sender.raw(tokio_tungstenite::tungstenite::Message::text("{}")).await.expect("sent");
+    let wrong = crate::support::until(&mut receiver, |event| match event {
+        client::Event::Message(proto::wire::ServerMessage::Error(error)) => {
+            Some(error.error.request_id.clone())
+        }
+        _ => None,
+    })
+    .await;
+    assert!(wrong.starts_with(&format!("{}-", ready.session)), "{wrong} of {}", ready.session);
+    drop((sender, receiver));
+    let (_, log) = tokio::task::spawn_blocking(|| server.terminate()).await.expect("no panic");
+    for id in [&asked, &refused, &ready.session] {
+        assert!(log.lines().any(|line| line.contains(&format!("request=\"{id}\""))), "{id} in {log}");
+    }
+    assert!(log.contains(&format!("session=\"{}\"", ready.session)), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_takes_up_quotas_of_requests_and_of_voices() {
+    let ring = Keyring::new();
+    let folder = ring.path("voices");
+    let write = |requests: u32, voices: u32| {
+        let quotas = format!("[quotas]\nrequests_per_minute = {requests}\n");
+        let voices = format!("[voices]\nfolder = {folder:?}\nper_tenant_max = {voices}\n");
+        ring.write("voxlane.toml", &(quotas + &voices));
+    };
+    write(0, 1);
+    let server = serve(&["--config", &ring.path("voxlane.toml")]);
+    let (address, pid) = (server.public, server.child.id().to_string());
+    let bring = async |name: &str| {
+        let parts: [(&str, &[u8]); 3] =
+            [("name", name.as_bytes()), ("consent", b"yes"), ("audio", crate::voices::CLARA)];
+        crate::voices::upload_to(address, None, &parts).await.status
+    };
+    let speak = async || {
+        let body = json!({ "input": "Hi.", "voice": "instant", "response_format": "pcm" }).to_string();
+        post(address, "/v1/audio/speech", &body).await.status
+    };
+    assert_eq!((bring("one").await, bring("two").await), (200, 429));
+    for _ in 0..5 {
+        assert_eq!(speak().await, 200);
+    }
+    write(3, 2);
+    assert!(std::process::Command::new("kill").args(["-HUP", &pid]).status().expect("kill").success());
+    eventually("two voices may be kept", async || bring("two").await == 200).await;
+    eventually("three requests a minute", async || speak().await == 429).await;
+    assert_eq!(tokio::task::spawn_blocking(|| server.terminate()).await.expect("no panic").0, Some(0));
+}
+
 #[test]
 fn a_configuration_that_cannot_work_is_refused_at_start() {
     let ring = Keyring::new();

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::cli::{stderr, voxlane};
+use crate::cli::{binary, serving, stderr, voxlane};
 use crate::keyring::send;
 use crate::support::{get, post, start};
-use crate::voices::{CLARA, Kept, speech, upload};
+use crate::voices::{CLARA, Kept, speech, upload, upload_to};
 
 #[test]
 fn a_folder_that_cannot_be_used_ends_the_start_with_what_to_do() {
@@ -99,4 +99,41 @@ async fn a_folder_that_takes_nothing_more_is_told_and_left_as_it_was() {
     });
     assert_eq!(sounds.count(), 0);
     assert_eq!(upload(&server, None, &parts).await.status, 200);
+}
+
+/// With the embedded model: what each answer says that it cost, and its samples.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clip_is_encoded_once_whatever_it_is_called_and_not_again_after_a_restart() {
+    let kept = Kept::new("once");
+    std::fs::create_dir_all(&kept.0).expect("made");
+    let config = kept.0.with_extension("toml");
+    std::fs::write(&config, kept.config()).expect("written");
+    let mut sounds = Vec::new();
+    let mut encodes = Vec::new();
+    for (brought, asked) in [("warm", &["warm", "warm", "again"][..]), ("last", &["warm", "last"])] {
+        let mut command = binary();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]).arg(&config);
+        let server = tokio::task::spawn_blocking(|| serving(command)).await.expect("no panic");
+        let names = if brought == "warm" { &["warm", "again"][..] } else { &["last"] };
+        for name in names {
+            let parts: [(&str, &[u8]); 3] =
+                [("name", name.as_bytes()), ("consent", b"yes"), ("audio", CLARA)];
+            assert_eq!(upload_to(server.public, None, &parts).await.status, 200);
+        }
+        for voice in asked {
+            let body = json!({
+                "input": "Hi.", "voice": voice, "seed": 3, "response_format": "pcm", "stream": false,
+            });
+            let answer = post(server.public, "/v1/audio/speech", &body.to_string()).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let usage = answer.header("x-voxlane-usage").expect("a usage header");
+            let usage: serde_json::Value = serde_json::from_str(usage).expect("JSON");
+            encodes.push(usage["encode_ms"].as_f64().expect("a time") > 0.0);
+            sounds.push(answer.body);
+        }
+        assert_eq!(tokio::task::spawn_blocking(|| server.terminate()).await.expect("no panic").0, Some(0));
+    }
+    std::fs::remove_file(&config).expect("removed");
+    assert_eq!(encodes, [true, false, false, false, false]);
+    assert!(sounds.iter().all(|sound| *sound == sounds[0]), "and it is the same voice");
 }

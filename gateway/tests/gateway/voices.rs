@@ -1,5 +1,6 @@
 //! Reference audio over HTTP: brought, judged, kept, spoken with, forgotten; and what is no reference.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use proto::wire::{Flags, Header, PacketKind, ServerMessage};
@@ -53,17 +54,21 @@ fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 pub(crate) async fn upload(server: &Running, token: Option<&str>, parts: &[(&str, &[u8])]) -> Answer {
-    post_form(server, token, &form(parts), "multipart/form-data; boundary=border", "").await
+    upload_to(server.public, token, parts).await
 }
 
-async fn post_form(server: &Running, token: Option<&str>, body: &[u8], kind: &str, more: &str) -> Answer {
+pub(crate) async fn upload_to(address: SocketAddr, token: Option<&str>, parts: &[(&str, &[u8])]) -> Answer {
+    post_form(address, token, &form(parts), "multipart/form-data; boundary=border", "").await
+}
+
+async fn post_form(address: SocketAddr, token: Option<&str>, body: &[u8], kind: &str, more: &str) -> Answer {
     let authorization = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     let head = format!(
         "POST /v1/audio/voices HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-type: {kind}\r\n{authorization}{more}content-length: {}\r\n\r\n",
-        server.public,
+        address,
         body.len()
     );
-    request_bytes(server.public, &[head.as_bytes(), body].concat()).await
+    request_bytes(address, &[head.as_bytes(), body].concat()).await
 }
 
 pub(crate) fn speech(voice: &str) -> String {
@@ -85,6 +90,8 @@ async fn a_clip_is_kept_listed_spoken_with_encoded_once_and_forgotten() {
         (&made["object"], &made["type"], &made["name"]),
         (&json!("audio.voice"), &json!("clip"), &json!("warm"))
     );
+    let list = || std::fs::read_to_string(kept.0.join("manifest.json")).expect("a list");
+    assert!(list().contains("I agree. - C."), "what the speaker agreed to is kept with the clip");
     let listed = get(server.public, "/v1/audio/voices").await.json();
     assert!(listed["data"].as_array().expect("a list").contains(&made), "{listed}");
     let encodes = async || server.metric("voxlane_engine_encodes_total", "").await;
@@ -106,6 +113,7 @@ async fn a_clip_is_kept_listed_spoken_with_encoded_once_and_forgotten() {
     // Forgotten: gone from the list, unknown to speak with; the other voice has the same clip and stays.
     let deleted = send(&server, "DELETE", &format!("/v1/audio/voices/{id}"), &[], "").await;
     assert_eq!((deleted.status, &deleted.json()["deleted"]), (200, &json!(true)));
+    assert!(!list().contains("I agree. - C.") && !list().contains(&id));
     let unknown = post(server.public, "/v1/audio/speech", &speech(&id)).await;
     assert_eq!((unknown.status, unknown.code().as_str()), (404, "unknown_voice"));
     let twice = send(&server, "DELETE", &format!("/v1/audio/voices/{id}"), &[], "").await;
@@ -273,13 +281,13 @@ async fn what_is_no_reference_is_refused_by_status_and_code() {
     }
     let kind = "multipart/form-data; boundary=border";
     let whole = form(&good);
-    let json = post_form(&server, None, b"{}", "application/json", "").await;
+    let json = post_form(server.public, None, b"{}", "application/json", "").await;
     assert_eq!((json.status, json.code().as_str()), (415, "unsupported_media_type"));
-    let squeezed = post_form(&server, None, &whole, kind, "content-encoding: gzip\r\n").await;
+    let squeezed = post_form(server.public, None, &whole, kind, "content-encoding: gzip\r\n").await;
     assert_eq!((squeezed.status, squeezed.code().as_str()), (415, "unsupported_media_type"));
-    let broken = post_form(&server, None, &whole[..whole.len() / 2], kind, "").await;
+    let broken = post_form(server.public, None, &whole[..whole.len() / 2], kind, "").await;
     assert_eq!((broken.status, broken.code().as_str()), (400, "bad_form"));
-    let borderless = post_form(&server, None, &whole, "multipart/form-data", "").await;
+    let borderless = post_form(server.public, None, &whole, "multipart/form-data", "").await;
     assert_eq!((borderless.status, borderless.code().as_str()), (400, "bad_form"));
     // Too large by its own word, before a byte of the body is read; and without a word, while it is.
     let head = format!(
@@ -289,7 +297,7 @@ async fn what_is_no_reference_is_refused_by_status_and_code() {
     let answer = request_bytes(server.public, head.as_bytes()).await;
     assert_eq!((answer.status, answer.code().as_str()), (413, "body_too_large"));
     let giant = form(&[("name", b"x"), ("consent", b"yes"), ("audio", &vec![0; 1_000_001])]);
-    let answer = post_form(&server, None, &giant, kind, "").await;
+    let answer = post_form(server.public, None, &giant, kind, "").await;
     assert_eq!((answer.status, answer.code().as_str()), (413, "body_too_large"));
     // A part whose head has no end, and what stands before the first part, in pieces that say no length.
     for opening in ["--border\r\ncontent-disposition: ", "no border yet "] {
