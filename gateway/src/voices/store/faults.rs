@@ -134,8 +134,8 @@ fn the_clip_of_a_listed_voice_stays_when_only_the_folders_flush_failed() {
     let folder = Folder::new("flush");
     let (disk, store) = opened(&folder);
     let ann = viewer("acme", "ann");
-    // Lock, read; clip: write, rename, flush; list: write, rename, flush.
-    disk.fail(7, true, ErrorKind::Other);
+    // Lock, read; clip: write, rename, flush; list: write, rename, flush. Only that: the clip could be removed.
+    disk.fail(7, false, ErrorKind::Other);
     assert!(matches!(store.add(voice("v-1", "warm", &ann, 9_000)), Err(StoreError::Unflushed { .. })));
     let steps = disk.mend();
     assert_eq!((steps[6], steps[7]), (Step::Rename, Step::FlushFolder));
