@@ -109,6 +109,12 @@ impl Arrived {
         let engine = Arc::clone(app.engine()?);
         let info = engine.info();
         asked.ask.lexicon = app.lexicons.of(&caller.tenant);
+        let quotas = app.quotas_of(&caller.tenant);
+        // A clip costs its decoding, whether or not anything is spoken with it.
+        let counted = asked.reference.is_some();
+        if counted {
+            quotas.begin(arrival)?;
+        }
         crate::voices::choose(&app, &caller, &info, &mut asked).await?;
         let target = Target::resolve(&info, &asked.ask, SpeechRequest::LAYOUTS, app.config.engine.bench)?;
         let file_hz = asked.sample_rate.unwrap_or(asked.format.rate_hz(target.sample_rate));
@@ -123,8 +129,9 @@ impl Arrived {
         let serial = arrival.as_micros() as u32;
         let writer =
             FileWriter::new(asked.format, file_hz, pre_skip, serial).map_err(|_| ApiError::internal())?;
-        let quotas = app.quotas_of(&caller.tenant);
-        quotas.begin(arrival)?;
+        if !counted {
+            quotas.begin(arrival)?;
+        }
         quotas.take_characters(arrival, asked.input.chars().count() as u64);
         let opening = target.request(arrival, caller.group());
         let mut utterance = Utterance::open(&app, &engine, opening, &target, &asked.input, encoder)?;

@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use proto::catalog::{self, Listing, VoiceEntry};
+use proto::quota::Quotas as _;
 use serde_json::json;
 
 use super::clip::record;
@@ -62,6 +63,8 @@ pub(crate) async fn create(
         return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message).param("sharing"));
     }
     let id = format!("v-{}", crate::app::random_hex::<16>().map_err(|_| ApiError::internal())?);
+    // Decoding costs, whether or not the voice is kept.
+    app.quotas_of(&caller.tenant).begin(app.clock.now())?;
     let viewer = Viewer::of(&caller);
     let created_at = crate::clock::unix_seconds();
     let decoder = app.bodies.decoder().await;
@@ -155,7 +158,7 @@ fn body(json: &serde_json::Value) -> Response {
 }
 
 fn unavailable(message: &str) -> ApiError {
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).retry_after_ms(10_000)
 }
 
 /// What the disk says stays in our log.
