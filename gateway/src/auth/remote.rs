@@ -183,3 +183,31 @@ async fn ended(mut running: watch::Receiver<()>) {
     // Nothing is ever sent: it only closes.
     while running.changed().await.is_ok() {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_reload_keeps_what_the_same_url_has_brought_and_takes_up_its_new_ages() {
+        let make = |url: &str, max_age| Remote::new(url, MINUTE, max_age).expect("a URL");
+        let before = make("https://a.example/keys", MINUTE * 10);
+        before
+            .set(Some(Fetched { keys: KeySet::secret(&[7; 32]).expect("a key"), at: Tick::from_millis(0) }));
+        *before.attempts() = Attempts { begun: Some(Tick::from_millis(0)), answered: true, running: None };
+        let (soon, late) = (Tick::from_millis(60_000), Tick::from_millis(300_000));
+        let same = make("https://a.example/keys", MINUTE * 2).following(&before);
+        assert!(same.keys(soon).is_some() && same.answers(), "nobody waits for a fetch after a reload");
+        assert!(same.keys(late).is_none() && before.keys(late).is_some(), "its own age holds");
+        let other = make("https://b.example/keys", MINUTE * 10).following(&before);
+        assert!(other.keys(soon).is_none() && !other.answers(), "another's keys are not trusted");
+    }
+
+    #[test]
+    fn a_set_that_would_be_too_old_before_it_is_fetched_again_is_refused() {
+        assert!(Remote::new("https://a.example/keys", MINUTE, MINUTE).is_err());
+        assert!(Remote::new("https://a.example/keys", MINUTE, MINUTE + Duration::from_millis(1)).is_ok());
+    }
+}

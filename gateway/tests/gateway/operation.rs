@@ -346,6 +346,7 @@ fn a_configuration_that_cannot_work_is_refused_at_start() {
         ("tls_key = \"a.pem\"", "server.tls_cert"),
         ("trusted_proxies = [\"10.0.0.0/40\"]", "server.trusted_proxies"),
         ("unix = \"/nowhere/at/all.sock\"", "server.unix"),
+        ("\n[log]\nusage = \"/nowhere/at/all.jsonl\"", "log.usage"),
     ] {
         ring.write("bad.toml", &format!("[server]\n{line}\n"));
         let path = ring.path("bad.toml");
