@@ -66,6 +66,10 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
         app.metrics.engine(&engine.stats());
         app.metrics.devices(&engine.devices());
     }
+    app.metrics.bodies(app.bodies.bytes());
+    if let Some(voices) = &app.voices {
+        app.metrics.voices_faults(voices.faults());
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.render()).into_response()
 }
 
@@ -95,6 +99,7 @@ fn readiness(app: &App) -> (bool, String) {
         Health::Ready if let Some(reason) = app.auth.policy().waits_for(app.clock) => {
             (false, format!("starting: {reason}"))
         }
+        Health::Ready if !app.connections.has_room() => (false, "every connection place is taken".to_owned()),
         Health::Ready if !app.sessions.has_room() => (false, "every session place is taken".to_owned()),
         Health::Ready => (true, "serving".to_owned()),
         Health::Starting(reason) => (false, format!("starting: {reason}")),

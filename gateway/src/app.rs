@@ -1,5 +1,6 @@
 //! What every connection shares.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -7,14 +8,18 @@ use contract::{EngineHandle, Health};
 use proto::paces::Paces;
 
 use crate::auth::{Auth, Policy};
+use crate::bodies::Bodies;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::drain::Drain;
 use crate::encode::EncodePool;
 use crate::error::ApiError;
 use crate::lexicons::Lexicons;
+use crate::listen::ListenError;
 use crate::metrics::Metrics;
+use crate::places::Places;
 use crate::quotas::{Ledger, Share};
+use crate::server::ServeError;
 use crate::stream::Registry;
 use crate::usage::UsageLog;
 use crate::voices::Store;
@@ -31,6 +36,8 @@ pub struct App {
     pub(crate) usage: UsageLog,
     pub(crate) drain: Drain,
     pub(crate) encode: EncodePool,
+    pub(crate) connections: Places,
+    pub(crate) bodies: Bodies,
     pub(crate) sessions: Registry,
     /// How fast voices speak, as far as sessions that have ended and whole texts have shown.
     paces: Mutex<Paces>,
@@ -47,18 +54,32 @@ impl App {
     /// Whoever serves it replaces the open policy it begins with.
     ///
     /// # Errors
-    /// When the operating system gives no thread or no random bytes, or the folder of voices cannot be used.
-    pub(crate) fn new(config: Config, clock: Clock) -> std::io::Result<Arc<Self>> {
+    /// When the operating system gives no thread or no random bytes, or a file or folder that is configured
+    /// cannot be used.
+    pub(crate) fn new(config: Config, clock: Clock) -> Result<Arc<Self>, ServeError> {
         let metrics = Metrics::default();
         let sessions = config.server.sessions_max as usize;
+        let connections = Places::new(config.server.connections_max as usize);
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let bodies = Bodies::new(config.server.bodies_bytes_max, cores);
         // One piece of each live context can wait; a session seldom has more than two.
         let bound = (sessions * 2).max(64);
         let encode = EncodePool::start(config.opus.threads, bound, clock, &metrics)?;
-        let usage = UsageLog::open(config.log.usage.as_deref(), &metrics)?;
+        let unusable = |key, what| ServeError::from(ListenError::from(ConfigError::Unusable { key, what }));
+        let usage = UsageLog::open(config.log.usage.as_deref(), &metrics).map_err(|error| {
+            let path = config.log.usage.as_deref().unwrap_or(Path::new("")).display();
+            unusable(
+                "log.usage",
+                format!("cannot append to {path}: {error}; name a file that this process may write"),
+            )
+        })?;
         let registry = Registry::new(sessions);
         let kept = &config.voices;
         let voices = kept.folder.as_deref().map(|folder| Store::open(folder, kept.per_tenant_max));
-        let voices = voices.transpose().map_err(std::io::Error::other)?.map(Arc::new);
+        let voices = voices
+            .transpose()
+            .map_err(|error| unusable("voices.folder", format!("{error}; {}", error.advice())))?
+            .map(Arc::new);
         let quotas = Ledger::default();
         quotas.set(config.quotas);
         Ok(Arc::new(Self {
@@ -71,6 +92,8 @@ impl App {
             usage,
             drain: Drain::new(),
             encode,
+            connections,
+            bodies,
             sessions: registry,
             paces: Mutex::new(Paces::default()),
             started_unix: crate::clock::unix_seconds(),

@@ -12,12 +12,12 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::config::ConfigError;
 use crate::drain::Drain;
 use crate::metrics::Metrics;
+use crate::places::{Place, Placed, Places};
 use crate::proxies::Peer;
 use crate::tls::Tls;
 
@@ -38,10 +38,13 @@ pub enum ListenError {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Secure;
 
-/// Bounds on one listener's connections.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ConnectionLimits {
-    pub(crate) connections_max: usize,
+/// What serves a listener's connections, and how many.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) router: Router,
+    /// Answers one request of a connection that found every place taken.
+    pub(crate) full: Router,
+    pub(crate) places: Places,
     pub(crate) handshake_timeout: Duration,
 }
 
@@ -67,38 +70,32 @@ pub(crate) fn bind(
 }
 
 /// Accepts and serves connections until `end`. From `drain` on, connections close after one answer: they
-/// are still taken, so that peers hear where they stand instead of finding a closed port.
-pub(crate) async fn accept(
-    listener: Listener,
-    router: Router,
-    limits: ConnectionLimits,
-    front: Front,
-    drain: Drain,
-    end: Drain,
-) {
-    let places = Arc::new(Semaphore::new(limits.connections_max));
+/// are still taken, so that peers hear where they stand instead of finding a closed port. So are those that
+/// find every place taken, a few at a time.
+pub(crate) async fn accept(listener: Listener, service: Service, front: Front, drain: Drain, end: Drain) {
     let mut failing = false;
     loop {
-        // A place is taken before the connection is, so that a full house costs no memory.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = async { (service.places.turn().await, listener.accept().await) } => accepted,
             _ = end.started() => return,
         };
         match accepted {
-            Ok((socket, peer)) => {
+            (turn, Ok((socket, peer))) => {
                 failing = false;
-                let counted = front.metrics.as_ref().map(Metrics::connected);
+                let (place, turn) = match service.places.take(turn, front.metrics.as_ref()) {
+                    Ok(place) => (Some(place), None),
+                    Err(turn) => (None, Some(turn)),
+                };
                 // The drain waits for connections, not only for what answers on them: an answer has
                 // ended when its last byte has left. One that comes during the drain only hears of it.
                 let guard = (!drain.draining()).then(|| drain.enter());
-                let served = front.clone().serve(socket, peer, router.clone(), limits, drain.clone());
+                let served = front.clone().serve(socket, peer, place, service.clone(), drain.clone());
                 tokio::spawn(async move {
                     served.await;
-                    drop((place, guard, counted));
+                    drop((turn, guard));
                 });
             }
-            Err(error) => {
+            (_, Err(error)) => {
                 // Out of file descriptors, most likely: existing sessions go on, the rest waits.
                 if !failing {
                     tracing::warn!(%error, "cannot accept connections");
@@ -172,65 +169,98 @@ pub(crate) fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
 }
 
 impl Front {
-    async fn serve(self, socket: Stream, peer: Peer, router: Router, limits: ConnectionLimits, drain: Drain) {
-        let timeout = limits.handshake_timeout;
-        let failed = || self.metrics.as_ref().map_or((), Metrics::tls_failed);
-        match (socket, &self.tls) {
-            (Stream::Unix(socket), _) => {
-                serve(socket, Connected { peer, tls: false }, router, timeout, drain).await
-            }
-            (Stream::Tcp(socket), tls) => {
-                // Packets are small and must leave at once.
-                if let Err(error) = socket.set_nodelay(true) {
-                    tracing::debug!(%error, "TCP_NODELAY");
+    /// Serves a connection with a place to its end, one without for one answer.
+    async fn serve(self, socket: Stream, peer: Peer, place: Option<Place>, service: Service, drain: Drain) {
+        let timeout = service.handshake_timeout;
+        let has_place = place.is_some();
+        let serving = async {
+            let tls = match socket {
+                Stream::Unix(socket) => {
+                    return self.http(Placed::new(socket, place), peer, service, has_place, drain).await;
                 }
-                let Some(tls) = tls else {
-                    return serve(socket, Connected { peer, tls: false }, router, timeout, drain).await;
-                };
-                let shake = tls.acceptor().accept(socket);
-                match tokio::time::timeout(timeout, shake).await {
-                    Ok(Ok(socket)) => {
-                        serve(socket, Connected { peer, tls: true }, router, timeout, drain).await
+                Stream::Tcp(socket) => {
+                    // Packets are small and must leave at once.
+                    if let Err(error) = socket.set_nodelay(true) {
+                        tracing::debug!(%error, "TCP_NODELAY");
                     }
-                    Ok(Err(error)) => {
-                        failed();
-                        tracing::debug!(%error, "TLS");
-                    }
-                    Err(_) => failed(),
+                    let socket = Placed::new(socket, place);
+                    let Some(tls) = &self.tls else {
+                        return self.http(socket, peer, service, has_place, drain).await;
+                    };
+                    tokio::time::timeout(timeout, tls.acceptor().accept(socket)).await
                 }
+            };
+            match tls {
+                Ok(Ok(socket)) => self.http(socket, peer, service, has_place, drain).await,
+                Ok(Err(error)) => {
+                    self.tls_failed();
+                    tracing::debug!(%error, "TLS");
+                }
+                Err(_) => self.tls_failed(),
             }
+        };
+        if has_place {
+            return serving.await;
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.connection_refused();
+        }
+        // Whoever does not take the answer is let go of: others wait to be told.
+        let _told = tokio::time::timeout(timeout, serving).await;
+    }
+
+    /// `socket` is below HTTP, TLS or none: which is told to requests by where it came from.
+    async fn http<I>(&self, socket: I, peer: Peer, service: Service, has_place: bool, drain: Drain)
+    where
+        I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let from = Connected { peer, tls: self.tls.is_some() && peer != Peer::Unix };
+        let timeout = service.handshake_timeout;
+        let router = if has_place { service.router } else { service.full };
+        let answers = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+            let router = router.clone();
+            async move {
+                let mut request = request.map(Body::new);
+                request.extensions_mut().insert(from);
+                let answer: Result<_, Infallible> = router.oneshot(request).await;
+                answer
+            }
+        });
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(timeout).max_buf_size(32 * 1_024);
+        let late = drain.draining();
+        builder.keep_alive(!late && has_place);
+        let connection = builder.serve_connection(TokioIo::new(socket), answers).with_upgrades();
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = drain.started(), if !late => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "connection ended");
+            if let (Some(metrics), Some(fault)) = (&self.metrics, fault(&error)) {
+                metrics.head_refused(fault);
+            }
+        }
+    }
+
+    fn tls_failed(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.tls_failed();
         }
     }
 }
 
-async fn serve<I>(socket: I, from: Connected, router: Router, handshake_timeout: Duration, drain: Drain)
-where
-    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-        let router = router.clone();
-        async move {
-            let mut request = request.map(Body::new);
-            request.extensions_mut().insert(from);
-            let answer: Result<_, Infallible> = router.oneshot(request).await;
-            answer
-        }
-    });
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(handshake_timeout).max_buf_size(32 * 1_024);
-    let late = drain.draining();
-    builder.keep_alive(!late);
-    let connection = builder.serve_connection(TokioIo::new(socket), service).with_upgrades();
-    let mut connection = std::pin::pin!(connection);
-    tokio::select! {
-        ended = connection.as_mut() => return log_end(ended),
-        _ = drain.started(), if !late => connection.as_mut().graceful_shutdown(),
+/// What was wrong with a head that the HTTP library would not read: it answers with a bare status, or not at all.
+fn fault(error: &hyper::Error) -> Option<&'static str> {
+    if error.is_parse_too_large() {
+        return Some("too_large");
     }
-    log_end(connection.await);
-}
-
-fn log_end(ended: hyper::Result<()>) {
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
+    if error.is_parse() {
+        return Some("malformed");
     }
+    error.is_timeout().then_some("timeout")
 }

@@ -93,6 +93,16 @@ impl Metrics {
         self.on(|| counter!("voxlane_voices_kept_total").increment(1));
     }
 
+    /// Bytes of request bodies in memory.
+    pub(crate) fn bodies(&self, bytes: usize) {
+        self.on(|| gauge!("voxlane_bodies_bytes").set(bytes as f64));
+    }
+
+    /// Times the folder of voices could not be read or changed.
+    pub(crate) fn voices_faults(&self, faults: u64) {
+        self.on(|| counter!("voxlane_voices_folder_faults_total").absolute(faults));
+    }
+
     /// A fetch of the key set: `done` or `failed`.
     pub(crate) fn key_set_fetched(&self, outcome: &'static str) {
         self.on(|| counter!("voxlane_key_set_fetches_total", "outcome" => outcome).increment(1));
@@ -143,6 +153,16 @@ impl Metrics {
     pub(crate) fn connected(&self) -> OpenConnection {
         self.on(|| gauge!("voxlane_connections_open").increment(1.0));
         OpenConnection(self.clone())
+    }
+
+    /// A connection came when every place was taken.
+    pub(crate) fn connection_refused(&self) {
+        self.on(|| counter!("voxlane_connections_refused_total").increment(1));
+    }
+
+    /// A head that could not be read, by why: `malformed`, `too_large` or `timeout`.
+    pub(crate) fn head_refused(&self, reason: &'static str) {
+        self.on(|| counter!("voxlane_heads_refused_total", "reason" => reason).increment(1));
     }
 
     pub(crate) fn packets(&self, sent: u64, bytes: u64) {
@@ -278,6 +298,7 @@ fn describe() {
     }
     describe_histogram!("voxlane_queue_depth", Unit::Count, "Depth of a bounded queue when it was used");
     let counters = [
+        ("voxlane_connections_refused_total", "Connections that found every place taken"),
         ("voxlane_contexts_finished_total", "Contexts that ended, by reason"),
         ("voxlane_device_busy_microseconds_total", "Time a device's lane was busy"),
         ("voxlane_device_frames_total", "Frames one device decoded to sound"),
@@ -292,6 +313,7 @@ fn describe() {
         ("voxlane_engine_refused_total", "Contexts the engine refused"),
         ("voxlane_engine_wakes_total", "Times the engine woke because something fell due, by what it was"),
         ("voxlane_errors_total", "Requests and messages refused, by code"),
+        ("voxlane_heads_refused_total", "Heads of requests that could not be read, by why"),
         ("voxlane_key_set_fetches_total", "Fetches of the key set from its URL, by outcome"),
         ("voxlane_lane_busy_microseconds_total", "Time a lane was busy"),
         ("voxlane_lane_launches_total", "Launches in a lane"),
@@ -313,6 +335,7 @@ fn describe() {
         ("voxlane_sessions_total", "Sessions since start"),
         ("voxlane_slow_readers_total", "Sessions cut because they did not read"),
         ("voxlane_usage_lines_lost_total", "Lines of the usage log that could not be written"),
+        ("voxlane_voices_folder_faults_total", "Times the folder of voices could not be read or changed"),
         ("voxlane_voices_kept_total", "Voices that clients brought"),
         ("voxlane_tls_failures_total", "TLS handshakes that came to nothing"),
         ("voxlane_tokens_refused_total", "Tokens not taken, by reason"),
@@ -321,7 +344,8 @@ fn describe() {
         describe_counter!(name, about);
     }
     let gauges = [
-        ("voxlane_connections_open", "Public connections of HTTP; what became a socket is a session"),
+        ("voxlane_bodies_bytes", "Request bodies in memory, of all requests together"),
+        ("voxlane_connections_open", "Public connections that hold a place: HTTP and WebSocket"),
         ("voxlane_device_contexts_open", "Contexts open on one device"),
         ("voxlane_device_contexts_running", "Contexts that hold a slot of one device"),
         ("voxlane_device_ready", "1 while the device serves, 0 once it is lost"),

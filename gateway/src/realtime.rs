@@ -11,7 +11,6 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use contract::{EngineInfo, ModelInfo, Span};
 use proto::realtime::{MESSAGE_BYTES_MAX, Realtime, SUBPROTOCOL, Start};
-use proto::wire::CloseCode;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -60,8 +59,9 @@ pub(crate) async fn upgrade(
     endpoint.events = EVENTS;
     enter(&app, id, caller, upgrade, endpoint, |error, id| {
         // Clients of this protocol stop trying at this code, and at no other of ours.
-        let error = ApiError { code: "invalid_api_key", ..error.clone() };
-        Refusal { message: Realtime::refusal(&error.object(id)), code: CloseCode::Token }
+        let code = if error.status.is_server_error() { error.code } else { "invalid_api_key" };
+        let told = ApiError { code, ..error.clone() };
+        Refusal::new(error, Realtime::refusal(&told.object(id)))
     })
     .map_err(IntoResponse::into_response)
 }

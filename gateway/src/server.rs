@@ -14,14 +14,17 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::drain::Drain;
 use crate::engine::Embedded;
-use crate::listen::{ConnectionLimits, Front, ListenError, Listener, accept, bind, bind_unix};
+use crate::listen::{Front, ListenError, Listener, Service, accept, bind, bind_unix};
 use crate::metrics::Metrics;
+use crate::places::Places;
 use crate::reload::Reloader;
 use crate::tls::Tls;
 use crate::{admin, http};
 
 /// Time the last sessions get to say goodbye after the grace period.
 const CLOSING: Duration = Duration::from_secs(3);
+/// Connections of the admin side.
+const ADMIN_CONNECTIONS_MAX: usize = 64;
 
 /// Why serving ended.
 #[derive(Debug, thiserror::Error)]
@@ -105,26 +108,32 @@ impl Server {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
         let app = self.app;
-        let limits = ConnectionLimits {
-            connections_max: app.config.server.connections_max as usize,
-            handshake_timeout: app.config.server.handshake_timeout,
-        };
+        let handshake_timeout = app.config.server.handshake_timeout;
         // The admin side outlives the drain: it is where an orchestrator sees that we are leaving.
         let end = Drain::new();
-        let admin_limits = ConnectionLimits { connections_max: 64, ..limits };
-        let admin_router = admin::router(Arc::clone(&app));
+        let scrape = Service {
+            router: admin::router(Arc::clone(&app)),
+            full: http::full(Arc::clone(&app)),
+            places: Places::new(ADMIN_CONNECTIONS_MAX),
+            handshake_timeout,
+        };
         let admin = Listener::Tcp(self.admin);
-        tokio::spawn(accept(admin, admin_router, admin_limits, Front::default(), end.clone(), end.clone()));
+        tokio::spawn(accept(admin, scrape, Front::default(), end.clone(), end.clone()));
         tokio::spawn(crate::auth::keep_fresh(Arc::clone(&app)));
         tokio::spawn(keep_up(app.metrics.clone(), end.clone()));
-        let router = http::router(Arc::clone(&app));
+        let service = Service {
+            router: http::router(Arc::clone(&app)),
+            full: http::full(Arc::clone(&app)),
+            places: app.connections.clone(),
+            handshake_timeout,
+        };
         let (front, leaving) =
             (Front { tls: self.tls, metrics: Some(app.metrics.clone()) }, app.drain.clone());
         if let Some(unix) = self.unix {
-            let (router, front) = (router.clone(), front.clone());
-            tokio::spawn(accept(Listener::Unix(unix), router, limits, front, leaving.clone(), end.clone()));
+            let (service, front) = (service.clone(), front.clone());
+            tokio::spawn(accept(Listener::Unix(unix), service, front, leaving.clone(), end.clone()));
         }
-        tokio::spawn(accept(Listener::Tcp(self.public), router, limits, front, leaving, end.clone()));
+        tokio::spawn(accept(Listener::Tcp(self.public), service, front, leaving, end.clone()));
 
         let mut stop = std::pin::pin!(stop);
         let opened = tokio::select! {

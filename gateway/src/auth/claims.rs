@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::{Algorithm, Validation};
+use jsonwebtoken::{Algorithm, TokenData, Validation};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::keys::{Key, KeySet};
@@ -21,6 +23,8 @@ pub(crate) enum Refusal {
     Malformed,
     Algorithm,
     UnknownKey,
+    /// As [`Refusal::UnknownKey`], while the service that may know the key does not answer.
+    KeysUnreachable,
     Signature,
     Issuer,
     Audience,
@@ -45,6 +49,7 @@ impl Refusal {
             Self::Malformed => "malformed",
             Self::Algorithm => "algorithm",
             Self::UnknownKey => "unknown_key",
+            Self::KeysUnreachable => "keys_unreachable",
             Self::Signature => "signature",
             Self::Issuer => "issuer",
             Self::Audience => "audience",
@@ -113,7 +118,11 @@ fn read(token: &str, key: &Key, rules: &Rules) -> Result<Map<String, Value>, Ref
     validation.set_audience(&[&rules.audience]);
     validation.validate_exp = false;
     match jsonwebtoken::decode(token, &key.decoding, &validation) {
-        Ok(read) => Ok(read.claims),
+        // The library takes a list that holds the issuer, which RFC 7519 section 4.1.1 knows nothing of.
+        Ok(TokenData { claims: Claims(claims), .. }) => match claims.get("iss") {
+            Some(Value::String(issuer)) if *issuer == rules.issuer => Ok(claims),
+            _ => Err(Refusal::Issuer),
+        },
         Err(error) => Err(match error.kind() {
             ErrorKind::InvalidSignature => Refusal::Signature,
             ErrorKind::InvalidAlgorithm => Refusal::Algorithm,
@@ -122,6 +131,33 @@ fn read(token: &str, key: &Key, rules: &Rules) -> Result<Map<String, Value>, Ref
             ErrorKind::MissingRequiredClaim(_) | ErrorKind::InvalidClaimFormat(_) => Refusal::Claims,
             _ => Refusal::Malformed,
         }),
+    }
+}
+
+/// Claims of which none stands twice: who checks the first and who uses the last would see different tokens.
+struct Claims(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Claims {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Once;
+        impl<'de> Visitor<'de> for Once {
+            type Value = Claims;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of claims")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Claims, A::Error> {
+                let mut claims = Map::new();
+                while let Some((name, value)) = entries.next_entry::<String, Value>()? {
+                    if claims.insert(name, value).is_some() {
+                        return Err(serde::de::Error::custom("a claim stands twice"));
+                    }
+                }
+                Ok(Claims(claims))
+            }
+        }
+        deserializer.deserialize_map(Once)
     }
 }
 

@@ -106,7 +106,7 @@ pub(crate) async fn create(
         return Err(ApiError::new(axum::http::StatusCode::FORBIDDEN, "insufficient_scope", message));
     }
     let (parts, body) = request.into_parts();
-    let body = gather_body(&parts.headers, body, app.config.server.body_bytes_max).await?;
+    let (body, _room) = gather_body(&app, &parts.headers, body).await?;
     let Asked { seconds, session } = read(&body)?;
     let shown = settings(&app.engine()?.info(), &id.0, session.as_object())?;
     let now = crate::clock::unix_seconds();

@@ -13,6 +13,7 @@ use super::credentials::{Carried, find};
 use super::origins::Page;
 use super::policy::Policy;
 use super::principal::{Principal, Scope};
+use super::remote::ATTEMPT_EVERY;
 use crate::app::App;
 use crate::error::ApiError;
 
@@ -116,11 +117,19 @@ async fn admit(app: &App, policy: &Policy, headers: &HeaderMap, scope: Scope) ->
     Ok(principal)
 }
 
-/// Says no more than whether a token that was good has ended: missing and wrong look the same.
+/// Says no more than whether a token that was good has ended, or cannot be judged now: missing and wrong look
+/// the same.
 fn unauthorized(refusal: Refusal) -> ApiError {
     match refusal {
         Refusal::Expired => {
             ApiError::new(StatusCode::UNAUTHORIZED, "token_expired", "this token has ended; get a new one")
+        }
+        // Not 401, upon which clients throw their token away: it may be good.
+        Refusal::KeysUnreachable => {
+            let message =
+                "the keys that this token could be checked with cannot be fetched now; try again later";
+            let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message);
+            error.retry_after_ms(ATTEMPT_EVERY.as_micros().unsigned_abs() / 1_000)
         }
         _ => {
             let message = "a valid token is needed: the header Authorization: Bearer TOKEN, or in browsers the subprotocol \

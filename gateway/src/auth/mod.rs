@@ -55,6 +55,8 @@ impl Auth {
 /// Keeps the key set of the configured URL fresh, for as long as the process serves.
 pub(crate) async fn keep_fresh(app: Arc<App>) {
     loop {
+        // Before the policy is read, so that none can be replaced unseen.
+        let replaced = app.auth.replaced.notified();
         let policy = app.auth.policy();
         let again = async {
             match &policy.remote {
@@ -64,7 +66,7 @@ pub(crate) async fn keep_fresh(app: Arc<App>) {
         };
         tokio::select! {
             () = again => {}
-            () = app.auth.replaced.notified() => {}
+            () = replaced => {}
         }
     }
 }

@@ -95,13 +95,14 @@ impl Policy {
         };
         let remote = match &auth.jwks_url {
             None => None,
-            Some(url) => Some(match before.and_then(|before| before.remote.clone()) {
-                Some(same) if same.url() == url => same,
-                _ => {
-                    let made = Remote::new(url, auth.jwks_refresh, auth.jwks_max_age);
-                    Arc::new(made.map_err(unusable("auth.jwks_url"))?)
-                }
-            }),
+            Some(url) => {
+                let made = Remote::new(url, auth.jwks_refresh, auth.jwks_max_age);
+                let made = made.map_err(unusable("auth.jwks_url"))?;
+                Some(Arc::new(match before.and_then(|before| before.remote.as_deref()) {
+                    Some(before) => made.following(before),
+                    None => made,
+                }))
+            }
         };
         let open = !auth.has_keys();
         if !open && found.is_empty() && api_keys.is_empty() && remote.is_none() {
@@ -154,7 +155,11 @@ impl Policy {
         match (&self.remote, judged) {
             (Some(remote), Err(Refusal::UnknownKey)) => {
                 remote.refresh_unknown(clock, metrics).await;
-                self.judge(token, clock, now)
+                match self.judge(token, clock, now) {
+                    // Nobody can say whether there is such a key.
+                    Err(Refusal::UnknownKey) if !remote.answers() => Err(Refusal::KeysUnreachable),
+                    judged => judged,
+                }
             }
             (_, judged) => judged,
         }

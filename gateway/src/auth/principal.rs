@@ -113,7 +113,9 @@ impl Principal {
 
 /// Whether a tenant or subject may go by this name: it stands in logs and manifests.
 pub(crate) fn is_name(text: &str) -> bool {
-    (1..=128).contains(&text.chars().count()) && !text.chars().any(char::is_control)
+    // Marks that turn the writing direction make a line of a log read as another.
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    (1..=128).contains(&text.chars().count()) && !text.chars().any(|c| c.is_control() || turns(c))
 }
 
 #[cfg(test)]

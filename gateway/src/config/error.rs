@@ -22,6 +22,10 @@ pub enum ConfigError {
         "{key} is {value}, which others can reach, and the admin side checks no token: listen on loopback, or guard the address and set server.admin_remote"
     )]
     AdminExposed { key: &'static str, value: String },
+    #[error(
+        "no key is set any more, and a reload opens no server that had keys: give it keys, or start it again if everybody may come in"
+    )]
+    Opens,
     #[error("{key}: {what}")]
     Unusable { key: &'static str, what: String },
     #[error("{from}: {key}: {what}")]

@@ -99,7 +99,7 @@ pub const KEYS: &[Key] = &[
         "server.connections_max",
         count(1, 200_000, "connections"),
         "4096",
-        "Open TCP connections; more wait in the kernel",
+        "Open connections, HTTP and WebSocket together; more get 503",
     ),
     key(
         "server.handshake_timeout_ms",
@@ -108,6 +108,12 @@ pub const KEYS: &[Key] = &[
         "Time a peer has to send its request head",
     ),
     key("server.body_bytes_max", count(1_024, 67_108_864, "bytes"), "1048576", "Longest request body"),
+    key(
+        "server.bodies_bytes_max",
+        count(1_048_576, 17_179_869_184, "bytes"),
+        "268435456",
+        "Request bodies in memory at once, of all requests together; more get 503",
+    ),
     key(
         "server.input_characters_max",
         count(1, 10_000_000, "characters"),

@@ -162,6 +162,7 @@ impl Resolved {
                 connections_max: self.count("server.connections_max") as u32,
                 handshake_timeout: self.millis("server.handshake_timeout_ms"),
                 body_bytes_max: self.count("server.body_bytes_max") as usize,
+                bodies_bytes_max: self.bodies()?,
                 input_characters_max: self.count("server.input_characters_max") as usize,
                 whole_answer: Duration::from_secs(self.count("server.whole_answer_s_max")),
                 body_stall: self.millis("server.body_stall_ms"),
@@ -238,6 +239,19 @@ impl Resolved {
     }
 
     /// A number of threads; 0 is one for each `cores_each` of this process's cores, `least` at least.
+    /// Room for all bodies, in which each has its own.
+    fn bodies(&self) -> Result<usize, ConfigError> {
+        let all = self.count("server.bodies_bytes_max");
+        let one = self.count("server.body_bytes_max").max(self.count("voices.upload_bytes_max") + (1 << 17));
+        if all < one {
+            let what = format!(
+                "is {all}, but one body may have {one} bytes (server.body_bytes_max, voices.upload_bytes_max and its form)"
+            );
+            return Err(self.unfit("server.bodies_bytes_max", what));
+        }
+        Ok(all as usize)
+    }
+
     fn threads(&self, name: &str, cores_each: usize, least: usize) -> usize {
         match self.count(name) as usize {
             0 => {

@@ -47,6 +47,8 @@ pub struct ServerConfig {
     pub connections_max: u32,
     pub handshake_timeout: Duration,
     pub body_bytes_max: usize,
+    /// Of all requests together.
+    pub bodies_bytes_max: usize,
     pub input_characters_max: usize,
     /// Longest audio of an answer that is not streamed.
     pub whole_answer: Duration,

@@ -64,6 +64,21 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
+/// Answers everything on a connection that found every place taken.
+pub(crate) fn full(app: Arc<App>) -> Router {
+    let told = async |State(app): State<Arc<App>>| match app.drain.draining() {
+        true => ApiError::draining(),
+        false => {
+            let message = "every connection place is taken; try again later";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message).retry_after_ms(1_000)
+        }
+    };
+    Router::new()
+        .fallback(told)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), answer))
+        .with_state(app)
+}
+
 /// Longest request target and head that are answered in our own words. The HTTP library refuses heads over
 /// its own bound, which is greater, with a bare status.
 const TARGET_BYTES_MAX: usize = 8 * 1_024;

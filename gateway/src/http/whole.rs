@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use super::RequestId;
 use crate::app::App;
 use crate::auth::{Caller, Principal};
+use crate::bodies::Room;
 use crate::drain::Guard;
 use crate::error::ApiError;
 use crate::file::{FileWriter, encoder, playing_time};
@@ -46,6 +47,8 @@ pub(super) struct Arrived {
     at: Tick,
     guard: Guard,
     body: Bytes,
+    /// What the body takes of the room for all: given back once the answer has begun.
+    _room: Room,
 }
 
 impl Arrived {
@@ -66,8 +69,8 @@ impl Arrived {
         }
         let guard = app.drain.enter();
         let (parts, body) = request.into_parts();
-        let body = read_body(&parts.headers, body, app.config.server.body_bytes_max).await?;
-        Ok(Self { app, caller, request_id: id.0, at, guard, body })
+        let (body, room) = read_body(&app, &parts.headers, body).await?;
+        Ok(Self { app, caller, request_id: id.0, at, guard, body, _room: room })
     }
 
     /// # Errors
@@ -106,6 +109,12 @@ impl Arrived {
         let engine = Arc::clone(app.engine()?);
         let info = engine.info();
         asked.ask.lexicon = app.lexicons.of(&caller.tenant);
+        let quotas = app.quotas_of(&caller.tenant);
+        // A clip costs its decoding, whether or not anything is spoken with it.
+        let counted = asked.reference.is_some();
+        if counted {
+            quotas.begin(arrival)?;
+        }
         crate::voices::choose(&app, &caller, &info, &mut asked).await?;
         let target = Target::resolve(&info, &asked.ask, SpeechRequest::LAYOUTS, app.config.engine.bench)?;
         let file_hz = asked.sample_rate.unwrap_or(asked.format.rate_hz(target.sample_rate));
@@ -120,8 +129,9 @@ impl Arrived {
         let serial = arrival.as_micros() as u32;
         let writer =
             FileWriter::new(asked.format, file_hz, pre_skip, serial).map_err(|_| ApiError::internal())?;
-        let quotas = app.quotas_of(&caller.tenant);
-        quotas.begin(arrival)?;
+        if !counted {
+            quotas.begin(arrival)?;
+        }
         quotas.take_characters(arrival, asked.input.chars().count() as u64);
         let opening = target.request(arrival, caller.group());
         let mut utterance = Utterance::open(&app, &engine, opening, &target, &asked.input, encoder)?;
@@ -325,7 +335,7 @@ fn silent() -> ApiError {
 }
 
 /// Takes a body of JSON in within its bounds of size and time.
-async fn read_body(headers: &HeaderMap, body: HttpBody, bytes_max: usize) -> Result<Bytes, ApiError> {
+async fn read_body(app: &App, headers: &HeaderMap, body: HttpBody) -> Result<(Bytes, Room), ApiError> {
     let unsupported = |message: &str| {
         Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
     };
@@ -339,18 +349,19 @@ async fn read_body(headers: &HeaderMap, body: HttpBody, bytes_max: usize) -> Res
     if !json {
         return unsupported("send the body as JSON, with the header Content-Type: application/json");
     }
-    gather_body(headers, body, bytes_max).await
+    gather_body(app, headers, body).await
 }
 
 /// Takes a body in within its bounds of size and time.
 ///
 /// # Errors
-/// A body that is too large, too slow or broken off.
+/// A body that is too large, too slow or broken off, or for which there is no room now.
 pub(crate) async fn gather_body(
+    app: &App,
     headers: &HeaderMap,
     body: HttpBody,
-    bytes_max: usize,
-) -> Result<Bytes, ApiError> {
+) -> Result<(Bytes, Room), ApiError> {
+    let bytes_max = app.config.server.body_bytes_max;
     let too_large = || {
         let message = format!("the body must be at most {bytes_max} bytes");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
@@ -360,7 +371,7 @@ pub(crate) async fn gather_body(
         return Err(too_large());
     }
     let collect = async {
-        let mut bytes = Vec::new();
+        let (mut bytes, mut room) = (Vec::new(), app.bodies.room());
         let mut stream = body.into_data_stream();
         while let Some(piece) = stream.next().await {
             let cut_off = || ApiError::bad_request("invalid_json", "the body ended before it was whole");
@@ -368,9 +379,10 @@ pub(crate) async fn gather_body(
             if bytes.len() + piece.len() > bytes_max {
                 return Err(too_large());
             }
+            room.take(piece.len())?;
             bytes.extend_from_slice(&piece);
         }
-        Ok(Bytes::from(bytes))
+        Ok((Bytes::from(bytes), room))
     };
     let late =
         || ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");

@@ -341,8 +341,7 @@ impl Drive {
                 self.replies.extend(self.engine.command(command));
             }
             Output::Reference(job) => {
-                let bytes_max = self.app.config.voices.upload_bytes_max;
-                super::references::judge(*job, bytes_max, self.judged.sender());
+                super::references::judge(&self.app, *job, self.judged.sender());
             }
             Output::Resume { token, received } => self.resume(now, &token, received),
             Output::Said(said) => self.watch.said(now, said),

@@ -12,7 +12,6 @@ use axum::response::{IntoResponse, Response};
 use contract::{Layout, Span};
 use proto::catalog::{Ask, Target};
 use proto::elevenlabs::{self, Contexts, Options};
-use proto::wire::CloseCode;
 use proto::{cartesia, dialect::Dialect};
 
 use super::{Endpoint, Refusal, enter, refused_upgrade};
@@ -63,9 +62,8 @@ pub(crate) async fn cartesia(
 ) -> Result<Response, Response> {
     let upgrade = upgrade.map_err(|rejection| refused_upgrade(&rejection))?;
     let endpoint = endpoint(&app, "cartesia", Box::new(cartesia::Socket::new()), CARTESIA_IDLE);
-    enter(&app, id, caller, upgrade, endpoint, |error, id| Refusal {
-        message: cartesia::error(error.status.as_u16(), &error.object(id)).1,
-        code: CloseCode::Token,
+    enter(&app, id, caller, upgrade, endpoint, |error, id| {
+        Refusal::new(error, cartesia::error(error.status.as_u16(), &error.object(id)).1)
     })
     .map_err(IntoResponse::into_response)
 }
@@ -84,9 +82,8 @@ async fn elevenlabs(
     let dialect = Box::new(elevenlabs::Socket::new(options));
     let mut endpoint = endpoint(&app, "elevenlabs", dialect, ELEVENLABS_IDLE);
     endpoint.limits.context_idle = inactivity;
-    enter(&app, id, caller, upgrade, endpoint, |error, id| Refusal {
-        message: elevenlabs::error(error.status.as_u16(), &error.object(id)).1,
-        code: CloseCode::Token,
+    enter(&app, id, caller, upgrade, endpoint, |error, id| {
+        Refusal::new(error, elevenlabs::error(error.status.as_u16(), &error.object(id)).1)
     })
     .map_err(IntoResponse::into_response)
 }

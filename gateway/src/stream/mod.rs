@@ -27,7 +27,7 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use proto::wire::{CloseCode, ErrorMessage, Native, SUBPROTOCOL, ServerMessage};
+use proto::wire::{ErrorMessage, Native, SUBPROTOCOL, ServerMessage};
 
 use crate::app::App;
 use crate::auth::Caller;
@@ -53,9 +53,9 @@ pub(crate) async fn upgrade(
     }
     let endpoint = Endpoint::new(&app, "stream", &[SUBPROTOCOL], Box::new(Native));
     enter(&app, id, caller, upgrade, endpoint, |error, id| {
-        let error = error.object(id);
-        let message = ServerMessage::Error(ErrorMessage { error, context: None, epoch: None, id: None });
-        Refusal { message: message.to_json(), code: CloseCode::Token }
+        let (context, epoch) = (None, None);
+        let message = ErrorMessage { error: error.object(id), context, epoch, id: None };
+        Refusal::new(error, ServerMessage::Error(message).to_json())
     })
     .map_err(IntoResponse::into_response)
 }

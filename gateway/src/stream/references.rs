@@ -10,6 +10,7 @@ use contract::{Clip, EngineError};
 use proto::session::{ClipForm, ReferenceJob};
 use tokio::sync::mpsc;
 
+use crate::app::App;
 use crate::voices::{ClipError, judged, prepare, record};
 
 /// A judged clip, for the context it came for.
@@ -18,11 +19,17 @@ pub(super) type Judged = (u16, Result<Arc<Clip>, EngineError>);
 /// Samples of a clip that may be decoded: 30 s at 48 kHz.
 const SAMPLES_MAX: usize = 30 * 48_000;
 
-/// Judges a clip, of at most `bytes_max` where it is a file.
-pub(super) fn judge(job: ReferenceJob, bytes_max: usize, done: mpsc::Sender<Box<Judged>>) {
-    let context = job.context;
+/// Judges a clip, when there is a decoder for it.
+pub(super) fn judge(app: &App, job: ReferenceJob, done: mpsc::Sender<Box<Judged>>) {
+    let (context, bytes_max) = (job.context, app.config.voices.upload_bytes_max);
+    let turn = app.bodies.decoder();
     tokio::spawn(async move {
-        let outcome = match tokio::task::spawn_blocking(move || clip(job, bytes_max)).await {
+        let turn = turn.await;
+        let judged = tokio::task::spawn_blocking(move || {
+            let _held = turn;
+            clip(job, bytes_max)
+        });
+        let outcome = match judged.await {
             Ok(outcome) => outcome.map_err(|error| error.to_string()),
             // A panic in a decoder is that clip's refusal.
             Err(_) => Err("it cannot be decoded".to_owned()),

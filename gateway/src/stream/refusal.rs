@@ -7,6 +7,8 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use proto::wire::CloseCode;
 
+use crate::error::ApiError;
+
 /// Time the peer gets to take the error and the Close, and to answer it.
 const LINGER: Duration = Duration::from_secs(2);
 /// It may not say anything, so little room is enough.
@@ -15,9 +17,17 @@ const BYTES_MAX: usize = 4_096;
 /// What the peer hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The error, in the words of the protocol.
-    pub(crate) message: String,
-    pub(crate) code: CloseCode,
+    message: String,
+    code: CloseCode,
+}
+
+impl Refusal {
+    /// `message` is `error` in the words of the protocol.
+    pub(crate) fn new(error: &ApiError, message: String) -> Self {
+        // A token that cannot be judged now is not a wrong one.
+        let code = if error.status.is_server_error() { CloseCode::Overload } else { CloseCode::Token };
+        Self { message, code }
+    }
 }
 
 /// Upgrades, says why not, closes.

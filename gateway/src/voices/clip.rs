@@ -5,6 +5,9 @@ use codecs::upload::{REFERENCE, REFERENCE_MS, Refusal, judge, read};
 use codecs::{AudioLimits, CodecError, MonoAudio};
 use contract::Clip;
 
+/// Voices are below half of this rate.
+const VOICE_HZ: u32 = 16_000;
+
 /// Why a clip is not taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClipError {
@@ -32,9 +35,14 @@ pub(crate) fn record(bytes: &[u8], bytes_max: usize) -> Result<Recording, ClipEr
 /// Judges sound that is already samples.
 ///
 /// # Errors
-/// [`ClipError::Unfit`].
+/// [`ClipError::Unfit`]; [`ClipError::Unreadable`] for a rate that cannot be converted.
 pub(crate) fn judged(audio: &MonoAudio) -> Result<Recording, ClipError> {
     judge(audio, REFERENCE_MS)?;
+    if audio.rate_hz > VOICE_HZ {
+        // Loud where no voice is, and where no model hears: without that, it may be silence.
+        let samples = codecs::resample::resample_all(&audio.samples, audio.rate_hz, VOICE_HZ)?;
+        judge(&MonoAudio { rate_hz: VOICE_HZ, samples }, 0..=u64::MAX)?;
+    }
     let samples = audio.samples.iter().map(|sample| (sample * 32_767.0).round() as i16).collect();
     Ok(Recording { rate_hz: audio.rate_hz, samples })
 }

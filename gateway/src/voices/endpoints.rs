@@ -1,5 +1,6 @@
 //! `GET` and `POST /v1/audio/voices`, `DELETE /v1/audio/voices/{id}`.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -7,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use proto::catalog::{self, Listing, VoiceEntry};
+use proto::quota::Quotas as _;
 use serde_json::json;
 
 use super::clip::record;
@@ -30,12 +32,12 @@ pub(crate) async fn list(
 /// What [`list`] answers with.
 ///
 /// # Errors
-/// An engine that does not serve; ours, when the folder of voices cannot be read.
+/// An engine that does not serve.
 pub(crate) async fn listing(app: &App, caller: &Principal) -> Result<Listing<VoiceEntry>, ApiError> {
     let mut listing = catalog::voices(&app.engine()?.info(), app.started_unix);
     if let Some(store) = app.voices.clone() {
         let viewer = Viewer::of(caller);
-        let kept = blocking(move || store.list(&viewer).map_err(|error| refused(&error))).await?;
+        let kept = blocking(move || Ok(store.list(&viewer))).await?;
         listing.data.extend(kept.iter().map(entry));
     }
     Ok(listing)
@@ -54,15 +56,21 @@ pub(crate) async fn create(
     let _guard = app.drain.enter();
     let store = store(&app)?;
     let bytes_max = app.config.voices.upload_bytes_max;
-    let form = form::read(request, bytes_max).await?;
+    let mut room = app.bodies.room();
+    let form = form::read(request, bytes_max, &mut room).await?;
     if form.sharing == Sharing::Everyone && !caller.scopes.allow(Scope::Admin) {
         let message = "sharing with everyone needs the scope admin";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message).param("sharing"));
     }
     let id = format!("v-{}", crate::app::random_hex::<16>().map_err(|_| ApiError::internal())?);
+    // Decoding costs, whether or not the voice is kept.
+    app.quotas_of(&caller.tenant).begin(app.clock.now())?;
     let viewer = Viewer::of(&caller);
     let created_at = crate::clock::unix_seconds();
+    let decoder = app.bodies.decoder().await;
     let kept = blocking(move || {
+        // Held to the end, also when whoever asked has gone: nothing stops a decoder.
+        let _held = (room, decoder);
         let recording = record(&form.audio, bytes_max).map_err(|error| bad(&error).param("audio"))?;
         let record = described(form, id, &viewer, created_at);
         store.add(NewVoice { record, recording }).map_err(|error| refused(&error))
@@ -88,15 +96,21 @@ pub(crate) async fn delete(
         for hash in gone.iter().flat_map(|gone| &gone.hashes) {
             engine.forget_clip(*hash);
         }
-        Ok(gone.is_some())
+        Ok(gone)
     })
     .await?;
-    if !gone {
+    let Some(gone) = gone else {
         // A voice of somebody else's is no voice: ids tell nothing.
         let message = "there is no voice of yours with this id; GET /v1/audio/voices lists them";
         return Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_voice", message).param("id"));
-    }
+    };
     tracing::info!(voice = id, "voice forgotten");
+    if let Some(error) = gone.unfinished {
+        tracing::error!(%error, "the folder of voices");
+        let message = "the voice is forgotten, but its clip is still on the server's disk, which does not do \
+                       as it is asked; it is removed as soon as it can be";
+        return Err(unavailable(message));
+    }
     Ok(body(&json!({ "id": id, "object": "audio.voice.deleted", "deleted": true })))
 }
 
@@ -143,7 +157,11 @@ fn body(json: &serde_json::Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], json.to_string()).into_response()
 }
 
-/// A disk's fault is ours; its text stays in our log.
+fn unavailable(message: &str) -> ApiError {
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).retry_after_ms(10_000)
+}
+
+/// What the disk says stays in our log.
 pub(crate) fn refused(error: &StoreError) -> ApiError {
     match error {
         StoreError::Full | StoreError::Quota { .. } => {
@@ -153,9 +171,23 @@ pub(crate) fn refused(error: &StoreError) -> ApiError {
             ApiError::new(StatusCode::CONFLICT, "voice_exists", error.to_string()).param("name")
         }
         StoreError::Damaged => ApiError::bad_request("bad_reference", error.to_string()).param("voice"),
-        StoreError::Io { .. } | StoreError::Manifest { .. } => {
+        StoreError::Unflushed { .. } => {
             tracing::error!(%error, "the folder of voices");
-            ApiError::internal()
+            unavailable("this may be done or not: look whether the voice is listed before you try again")
+        }
+        StoreError::Io { what, source, .. } => {
+            tracing::error!(%error, "the folder of voices");
+            unavailable(match (*what, source.kind()) {
+                ("read", _) => "the clip of this voice cannot be read now; other voices speak",
+                (_, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                    "the disk that voices are kept on is full; voices that are kept speak on"
+                }
+                _ => "the folder that voices are kept in cannot be changed now; voices that are kept speak",
+            })
+        }
+        StoreError::Manifest { .. } | StoreError::Unlisted { .. } => {
+            tracing::error!(%error, "the folder of voices");
+            unavailable("the list of voices cannot be changed now; voices that are kept speak")
         }
     }
 }

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 
 use super::record::{Mode, Sharing};
+use crate::bodies::Room;
 use crate::error::ApiError;
 
 /// A form must have arrived by then.
@@ -38,7 +39,7 @@ pub(super) const fn bytes_max(file_max: usize) -> usize {
 
 /// # Errors
 /// 413 before a body that says it is too long is read, 415 for another kind of body, 400 for a wrong field.
-pub(super) async fn read(mut request: Request, file_max: usize) -> Result<Form, ApiError> {
+pub(super) async fn read(mut request: Request, file_max: usize, room: &mut Room) -> Result<Form, ApiError> {
     check_head(request.headers(), file_max)?;
     // The library gathers a part's head before anyone can look at it, however long it is.
     DefaultBodyLimit::max(bytes_max(file_max)).apply(&mut request);
@@ -49,7 +50,7 @@ pub(super) async fn read(mut request: Request, file_max: usize) -> Result<Form, 
         let message = "the form did not arrive in time";
         ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
     };
-    tokio::time::timeout(TIMEOUT, collect(form, file_max)).await.unwrap_or_else(|_| Err(late()))
+    tokio::time::timeout(TIMEOUT, collect(form, file_max, room)).await.unwrap_or_else(|_| Err(late()))
 }
 
 fn check_head(headers: &HeaderMap, file_max: usize) -> Result<(), ApiError> {
@@ -70,7 +71,7 @@ fn check_head(headers: &HeaderMap, file_max: usize) -> Result<(), ApiError> {
     }
 }
 
-async fn collect(mut parts: Multipart, file_max: usize) -> Result<Form, ApiError> {
+async fn collect(mut parts: Multipart, file_max: usize, room: &mut Room) -> Result<Form, ApiError> {
     let broken = |error: MultipartError| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => too_large(file_max),
         _ => invalid("multipart", "the form breaks off or its parts cannot be told apart"),
@@ -88,22 +89,22 @@ async fn collect(mut parts: Multipart, file_max: usize) -> Result<Form, ApiError
                 if !form.audio.is_empty() {
                     return Err(ApiError::bad_request("duplicate_field", "one file, once").param("audio"));
                 }
-                form.audio = bytes(field, file_max).await?;
+                form.audio = bytes(field, file_max, room).await?;
             }
-            "name" => form.name = text(field, "name", NAME_CHARACTERS_MAX).await?,
-            "consent" => form.consent = text(field, "consent", CONSENT_CHARACTERS_MAX).await?,
+            "name" => form.name = text(field, "name", NAME_CHARACTERS_MAX, room).await?,
+            "consent" => form.consent = text(field, "consent", CONSENT_CHARACTERS_MAX, room).await?,
             "transcript" => {
-                form.transcript = filled(text(field, "transcript", TRANSCRIPT_CHARACTERS_MAX).await?)
+                form.transcript = filled(text(field, "transcript", TRANSCRIPT_CHARACTERS_MAX, room).await?)
             }
-            "language" => form.language = filled(text(field, "language", 64).await?),
+            "language" => form.language = filled(text(field, "language", 64, room).await?),
             "mode" => {
-                let word = text(field, "mode", 64).await?;
+                let word = text(field, "mode", 64, room).await?;
                 let found = CLONE_MODES.iter().find(|(name, _)| *name == word);
                 let (_, mode) = found.ok_or_else(|| out_of_range("mode", "in_context or speaker"))?;
                 form.mode = Some((*mode).into());
             }
             "sharing" => {
-                form.sharing = match text(field, "sharing", 64).await?.as_str() {
+                form.sharing = match text(field, "sharing", 64, room).await?.as_str() {
                     "subject" => Sharing::Subject,
                     "tenant" => Sharing::Tenant,
                     "everyone" => Sharing::Everyone,
@@ -131,6 +132,9 @@ fn complete(form: Form) -> Result<Form, ApiError> {
     if form.name.is_empty() || form.name.chars().any(char::is_control) {
         return missing("name", "what the voice is called, without control characters");
     }
+    if form.language.iter().any(|language| language.chars().any(char::is_control)) {
+        return Err(out_of_range("language", "a name without control characters"));
+    }
     if form.audio.is_empty() {
         return missing("audio", "the clip: a WAV, FLAC, MP3, Ogg or WebM file of 1 to 30 s");
     }
@@ -143,7 +147,7 @@ fn complete(form: Form) -> Result<Form, ApiError> {
     Ok(form)
 }
 
-async fn bytes(mut field: Field<'_>, max: usize) -> Result<Vec<u8>, ApiError> {
+async fn bytes(mut field: Field<'_>, max: usize, room: &mut Room) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     while let Some(piece) = field.chunk().await.map_err(|error| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => too_large(max),
@@ -152,13 +156,19 @@ async fn bytes(mut field: Field<'_>, max: usize) -> Result<Vec<u8>, ApiError> {
         if bytes.len() + piece.len() > max {
             return Err(too_large(max));
         }
+        room.take(piece.len())?;
         bytes.extend_from_slice(&piece);
     }
     Ok(bytes)
 }
 
-async fn text(field: Field<'_>, name: &str, characters_max: usize) -> Result<String, ApiError> {
-    let bytes = bytes(field, FIELDS_BYTES_MAX).await?;
+async fn text(
+    field: Field<'_>,
+    name: &str,
+    characters_max: usize,
+    room: &mut Room,
+) -> Result<String, ApiError> {
+    let bytes = bytes(field, FIELDS_BYTES_MAX, room).await?;
     let text = String::from_utf8(bytes).map_err(|_| out_of_range(name, "UTF-8"))?;
     let text = text.trim().to_owned();
     if text.chars().count() > characters_max {

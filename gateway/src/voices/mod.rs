@@ -5,6 +5,7 @@
 //! it once.
 
 mod clip;
+mod disk;
 mod endpoints;
 mod form;
 mod manifest;

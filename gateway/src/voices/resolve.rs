@@ -30,7 +30,7 @@ pub(crate) fn named(
     if model.voices.iter().any(own) {
         return Ok(());
     }
-    if let Some(kept) = store.find(viewer, name)? {
+    if let Some(kept) = store.find(viewer, name) {
         let clip = store.clip(&kept, model.sample_rate)?;
         ask.reference = Some(Reference { voice: Some(kept.id), clip, mode: kept.mode.into() });
     }
@@ -48,7 +48,7 @@ pub(crate) async fn choose(
     asked: &mut SpeechRequest,
 ) -> Result<(), ApiError> {
     if let Some(reference) = asked.reference.take() {
-        return given(reference, app.config.voices.upload_bytes_max, info, &mut asked.ask).await;
+        return given(app, reference, info, &mut asked.ask).await;
     }
     choose_named(app, caller, info, &mut asked.ask).await
 }
@@ -78,15 +78,17 @@ pub(crate) async fn choose_named(
 /// # Errors
 /// `bad_reference`, saying what is wrong with the clip.
 async fn given(
+    app: &App,
     reference: SpeechReference,
-    bytes_max: usize,
     info: &EngineInfo,
     ask: &mut Ask,
 ) -> Result<(), ApiError> {
     let Some(model) = model(info, ask) else { return Ok(()) };
     let rate = model.sample_rate;
     let mode = reference.mode.unwrap_or(default_mode(reference.transcript.as_deref()));
+    let (bytes_max, decoder) = (app.config.voices.upload_bytes_max, app.bodies.decoder().await);
     let clip = blocking(move || {
+        let _held = decoder;
         let bytes = reference.file().map_err(|error| refused("reference.audio", &error.to_string()))?;
         let transcript = reference.transcript.as_deref();
         let clip = record(&bytes, bytes_max).and_then(|recording| prepare(&recording, transcript, rate));

@@ -27,7 +27,7 @@ impl Voices for Shelf {
             StoreError::Damaged => EngineError::BadReference { what: error.to_string() },
             error => {
                 tracing::error!(%error, "the folder of voices");
-                EngineError::Internal { what: "the voice cannot be read".to_owned() }
+                EngineError::Unavailable { reason: "the clip of this voice cannot be read now".to_owned() }
             }
         })
     }

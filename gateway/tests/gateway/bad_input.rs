@@ -175,6 +175,13 @@ async fn every_clip_that_is_none_is_refused_and_counted_and_odd_ones_speak_a_bou
     floats.extend(std::iter::repeat_n(f32::NAN.to_le_bytes(), 48_000).flatten());
     let long: Vec<f32> = tone(200.0, 0.3, 31.0 / 3.0).collect();
     let long = codecs::wav::encode(&long, 8_000).expect("a file");
+    // 20 kHz at full level: loud to a meter, silence to an ear and to a model of 24 kHz.
+    let inaudible: Vec<f32> =
+        (0..144_000).map(|n| (std::f32::consts::TAU * 20_000.0 * n as f32 / 48_000.0).sin() * 0.5).collect();
+    let inaudible = codecs::wav::encode(&inaudible, 48_000).expect("a file");
+    // A tenth of a second of a sound that is nothing, over and over.
+    let noise = |n: usize| ((n as u32).wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0 - 0.5;
+    let endless = wav((0..72_000).map(|n| noise(n % 2_400) * 0.5));
     let blip = || (0..3).flat_map(|_| tone(200.0, 0.4, 0.1).chain((0..21_600).map(|_| 0.0)));
     let base64 = |bytes: &[u8]| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes);
     for (what, audio, speaks) in [
@@ -183,6 +190,8 @@ async fn every_clip_that_is_none_is_refused_and_counted_and_odd_ones_speak_a_bou
         ("a data URL", format!("data:audio/wav;base64,{}", base64(CLARA)), false),
         ("an offset", base64(&wav((0..72_000).map(|_| 0.4))), false),
         ("what nobody can hear", base64(&wav(tone(11_900.0, 0.0005, 3.0))), false),
+        ("20 kHz", base64(&inaudible), false),
+        ("a loop of 0.1 s", base64(&endless), true),
         ("a blip in silence", base64(&wav(blip())), false),
         ("31 s", base64(&long), false),
         ("a RIFF size that lies", base64(&lying), false),

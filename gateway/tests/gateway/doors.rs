@@ -157,6 +157,10 @@ async fn a_peer_that_dribbles_its_request_is_let_go() {
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(crate::support::PATIENCE, socket.read_to_end(&mut rest)).await;
     assert!(ended.is_ok(), "closed by the server");
+    crate::support::eventually("it is counted", async || {
+        server.metric("voxlane_heads_refused_total", "timeout").await == 1.0
+    })
+    .await;
 }
 
 /// Two servers in one process, of which one is knocked at.
@@ -166,7 +170,7 @@ async fn a_server_counts_what_comes_to_it_and_nothing_of_another() {
     assert_eq!(get(busy.public, "/v1/nothing").await.status, 404);
     assert_eq!(busy.metric("voxlane_errors_total", "not_found").await, 1.0);
     assert_eq!(idle.metric("voxlane_errors_total", "").await, 0.0);
-    // Connections are counted in and out, those of whoever reads the figures not at all; a socket is a session.
+    // Connections are counted in and out, those of whoever reads the figures not at all; a session is one.
     let open = async |server: &crate::support::Running| server.metric("voxlane_connections_open", "").await;
     assert_eq!(open(&idle).await, 0.0);
     let mut held = Vec::new();
@@ -174,7 +178,7 @@ async fn a_server_counts_what_comes_to_it_and_nothing_of_another() {
         held.push(tokio::net::TcpStream::connect(busy.public).await.expect("connects"));
     }
     let session = client::connect(&busy.address()).await.expect("connects");
-    crate::support::eventually("three are open", async || open(&busy).await == 3.0).await;
+    crate::support::eventually("four are open", async || open(&busy).await == 4.0).await;
     assert_eq!((busy.metric("voxlane_sessions_open", "").await, open(&idle).await), (1.0, 0.0));
     drop((held, session));
     crate::support::eventually("all have gone", async || open(&busy).await == 0.0).await;

@@ -6,7 +6,7 @@ use proto::wire::{ClientMessage, Received, Resume, ServerMessage};
 use serde_json::json;
 
 use crate::keyring::{API_KEY, Keyring, claims, claims_with, get_with, hs256, now, send};
-use crate::support::{close_code, error_code, open, request, until};
+use crate::support::{close_code, error_code, eventually, open, request, until};
 
 fn bearer(token: &str) -> Vec<(&'static str, String)> {
     vec![("authorization", format!("Bearer {token}"))]
@@ -231,6 +231,11 @@ async fn odd_heads_are_refused_and_never_read_as_two_requests() {
         let answers = answer.text().matches("HTTP/1.1 ").count();
         assert_eq!(answers, 0, "one answer to one request");
     }
+    let unread = async |why: &str| server.metric("voxlane_heads_refused_total", why).await;
+    eventually("each is counted", async || {
+        unread("too_large").await == 2.0 && unread("malformed").await == 4.0
+    })
+    .await;
     let both = format!(
         "POST /v1/audio/speech HTTP/1.1\r\nhost: {host}\r\n{token}content-type: application/json\r\n\
          transfer-encoding: chunked\r\ncontent-length: 4\r\nconnection: close\r\n\r\n0\r\n\r\nGET /v1/models HTTP/1.1\r\nhost: {host}\r\n\r\n"

@@ -57,6 +57,11 @@ fn keys_that_cannot_be_used_stop_the_start_and_say_which_and_why() {
         (format!("api_keys_file = {:?}", ring.path("none.toml")), "auth.api_keys_file", "nobody"),
         ("jwks_url = \"http://keys.example/jwks.json\"".to_owned(), "auth.jwks_url", "https"),
         ("jwks_url = \"keys\"".to_owned(), "auth.jwks_url", "no URL"),
+        (
+            "jwks_url = \"https://keys.example\"\njwks_max_age_ms = 300000".to_owned(),
+            "auth.jwks_url",
+            "longer than auth.jwks_refresh_ms",
+        ),
         (format!("secret = {SECRET:?}"), "auth.secret", "from the environment"),
         ("origins = [\"https://app.example/\"]".to_owned(), "auth.origins", "origin"),
     ] {

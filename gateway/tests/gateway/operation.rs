@@ -85,6 +85,46 @@ async fn tls_serves_http_and_sockets_and_plain_bytes_get_nothing() {
     assert_eq!(code, Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_takes_up_a_new_certificate_and_keeps_the_old_one_when_it_cannot() {
+    let ring = Keyring::new();
+    let old = certificate(&ring, "server", "localhost");
+    let (cert, key) = (ring.path("server.crt"), ring.path("server.key"));
+    // Time enough for a connection that stands idle through all of this.
+    let text = format!("[server]\nhandshake_timeout_ms = 60000\ntls_cert = {cert:?}\ntls_key = {key:?}\n");
+    ring.write("tls.toml", &text);
+    let server = serve(&["--config", &ring.path("tls.toml")]);
+    let (address, pid) = (server.public, server.child.id().to_string());
+    let hangup = || {
+        let told = std::process::Command::new("kill").args(["-HUP", &pid]).status().expect("kill");
+        assert!(told.success());
+    };
+    let mut standing = secure(address, old.clone(), "localhost").await.expect("a handshake");
+    let new = certificate(&ring, "server", "localhost");
+    assert!(secure(address, new.clone(), "localhost").await.is_err(), "not before the hangup");
+    hangup();
+    eventually("the new one is shown", async || secure(address, new.clone(), "localhost").await.is_ok())
+        .await;
+    assert!(secure(address, old, "localhost").await.is_err());
+    // A key of another certificate, half a file, none.
+    certificate(&ring, "other", "localhost");
+    let other = std::fs::read_to_string(ring.path("other.key")).expect("a key");
+    for key in [other.as_str(), &other[..other.len() / 2], ""] {
+        ring.write("server.key", key);
+        hangup();
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        assert!(secure(address, new.clone(), "localhost").await.is_ok());
+    }
+    // Who was there before has seen nothing of it.
+    standing.write_all(LIST.as_bytes()).await.expect("sent");
+    let mut answer = Vec::new();
+    let _ended = tokio::time::timeout(PATIENCE, standing.read_to_end(&mut answer)).await.expect("in time");
+    assert!(answer.starts_with(b"HTTP/1.1"), "{answer:?}");
+    let (code, log) = tokio::task::spawn_blocking(|| server.terminate()).await.expect("no panic");
+    assert_eq!(code, Some(0));
+    assert_eq!(log.matches("cannot be reloaded").count(), 3, "{log}");
+}
+
 #[test]
 fn a_self_signed_certificate_is_made_and_its_fingerprint_told() {
     let (code, log) = serve(&["--tls-self-signed"]).terminate();
@@ -182,9 +222,17 @@ async fn a_hangup_reloads_keys_origins_and_log_level_and_keeps_the_old_ones_when
     hangup();
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     assert_eq!(asked(new, "").await, 200);
+    // Nor does one without keys, as a file that is being written is for a moment: it would open the server.
+    for text in ["", "[log]\nfilter = \"error\"\n"] {
+        ring.write("voxlane.toml", text);
+        hangup();
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        assert_eq!((asked(new, "").await, asked("", "").await), (200, 401));
+    }
     let (code, log) = tokio::task::spawn_blocking(|| server.terminate()).await.expect("no panic");
     assert_eq!(code, Some(0));
-    assert!(log.contains("cannot be reloaded"), "{log}");
+    assert_eq!(log.matches("cannot be reloaded").count(), 3, "{log}");
+    assert!(log.contains("opens no server that had keys"), "{log}");
     let answered = log.matches("answered").count();
     assert!((2..8).contains(&answered), "logged until the level changed: {answered}");
 }
@@ -229,6 +277,67 @@ async fn everything_spoken_stands_in_the_usage_log_once_and_no_text_does() {
     assert!(!std::fs::read_to_string(&path).expect("a log").contains("canary"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_goes_by_one_id_in_its_answer_its_errors_and_the_log() {
+    let server = serve(&[]);
+    let asked = crate::support::get(server.public, "/v1/models").await;
+    let asked = asked.header("x-request-id").expect("an id").to_owned();
+    let refused = crate::support::get(server.public, "/v1/nothing").await;
+    // The error object's id is the header's: see `Answer::code`.
+    assert_eq!(refused.code(), "not_found");
+    let refused = refused.header("x-request-id").expect("an id").to_owned();
+    assert_ne!(asked, refused);
+    let (mut sender, mut receiver, ready) =
+        client::connect(&server.public.to_string()).await.expect("connects");
+    sender.raw(tokio_tungstenite::tungstenite::Message::text("{}")).await.expect("sent");
+    let wrong = crate::support::until(&mut receiver, |event| match event {
+        client::Event::Message(proto::wire::ServerMessage::Error(error)) => {
+            Some(error.error.request_id.clone())
+        }
+        _ => None,
+    })
+    .await;
+    assert!(wrong.starts_with(&format!("{}-", ready.session)), "{wrong} of {}", ready.session);
+    drop((sender, receiver));
+    let (_, log) = tokio::task::spawn_blocking(|| server.terminate()).await.expect("no panic");
+    for id in [&asked, &refused, &ready.session] {
+        assert!(log.lines().any(|line| line.contains(&format!("request=\"{id}\""))), "{id} in {log}");
+    }
+    assert!(log.contains(&format!("session=\"{}\"", ready.session)), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_takes_up_quotas_of_requests_and_of_voices() {
+    let ring = Keyring::new();
+    let folder = ring.path("voices");
+    let write = |requests: u32, voices: u32| {
+        let quotas = format!("[quotas]\nrequests_per_minute = {requests}\n");
+        let voices = format!("[voices]\nfolder = {folder:?}\nper_tenant_max = {voices}\n");
+        ring.write("voxlane.toml", &(quotas + &voices));
+    };
+    write(0, 1);
+    let server = serve(&["--config", &ring.path("voxlane.toml")]);
+    let (address, pid) = (server.public, server.child.id().to_string());
+    let bring = async |name: &str| {
+        let parts: [(&str, &[u8]); 3] =
+            [("name", name.as_bytes()), ("consent", b"yes"), ("audio", crate::voices::CLARA)];
+        crate::voices::upload_to(address, None, &parts).await.status
+    };
+    let speak = async || {
+        let body = json!({ "input": "Hi.", "voice": "instant", "response_format": "pcm" }).to_string();
+        post(address, "/v1/audio/speech", &body).await.status
+    };
+    assert_eq!((bring("one").await, bring("two").await), (200, 429));
+    for _ in 0..5 {
+        assert_eq!(speak().await, 200);
+    }
+    write(3, 2);
+    assert!(std::process::Command::new("kill").args(["-HUP", &pid]).status().expect("kill").success());
+    eventually("two voices may be kept", async || bring("two").await == 200).await;
+    eventually("three requests a minute", async || speak().await == 429).await;
+    assert_eq!(tokio::task::spawn_blocking(|| server.terminate()).await.expect("no panic").0, Some(0));
+}
+
 #[test]
 fn a_configuration_that_cannot_work_is_refused_at_start() {
     let ring = Keyring::new();
@@ -237,6 +346,7 @@ fn a_configuration_that_cannot_work_is_refused_at_start() {
         ("tls_key = \"a.pem\"", "server.tls_cert"),
         ("trusted_proxies = [\"10.0.0.0/40\"]", "server.trusted_proxies"),
         ("unix = \"/nowhere/at/all.sock\"", "server.unix"),
+        ("\n[log]\nusage = \"/nowhere/at/all.jsonl\"", "log.usage"),
     ] {
         ring.write("bad.toml", &format!("[server]\n{line}\n"));
         let path = ring.path("bad.toml");

@@ -100,7 +100,7 @@ async fn a_key_service_that_sends_elsewhere_or_without_end_is_not_believed() {
         let server = start(&format!("[auth]\njwks_url = {url:?}\n")).await;
         let failed = async || server.metric("voxlane_key_set_fetches_total", "failed").await;
         eventually(what, async || failed().await == 1.0).await;
-        assert_eq!(ask(&server, &ring.rs256_named("k", &claims())).await.0, 401, "{what}");
+        assert_eq!(ask(&server, &ring.rs256_named("k", &claims())).await.0, 503, "{what}");
         assert_eq!(asked.load(Ordering::Relaxed), 1, "{what}: asked once in 10 s");
         assert_eq!(get(server.admin, "/readyz").await.status, 503, "{what}");
     }
@@ -173,7 +173,7 @@ async fn the_last_good_set_serves_until_its_age_ends_and_readiness_says_what_is_
     tokio::time::sleep(Duration::from_millis(2_000)).await;
     assert_eq!(ask(&server, &token).await.0, 200, "the service is down, the set is young");
     service.hold(Some("not JSON".to_owned()));
-    eventually("the set is too old", async || ask(&server, &token).await.0 == 401).await;
+    eventually("the set is too old", async || ask(&server, &token).await.0 == 503).await;
     let ready = get(server.admin, "/readyz").await;
     assert_eq!(ready.status, 503);
     assert!(ready.json()["reason"].as_str().is_some_and(|why| why.contains("key set")), "{}", ready.text());

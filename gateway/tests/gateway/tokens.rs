@@ -4,7 +4,7 @@ use jsonwebtoken::{Algorithm, Header};
 use serde_json::{Value, json};
 
 use crate::keyring::{
-    API_KEY, Keyring, ask, claims, claims_with, forged, get_with, hs256, hs256_by, now, send,
+    API_KEY, Keyring, ask, claims, claims_with, forged, get_with, hs256, hs256_by, now, send, signed,
 };
 use crate::support::{Running, get};
 
@@ -172,18 +172,32 @@ async fn every_required_claim_is_required_and_right() {
     for (name, value) in [
         ("iss", json!("somebody")),
         ("iss", json!(7)),
+        ("iss", json!(["voxlane"])),
         ("aud", json!("other")),
         ("aud", json!(["other"])),
         ("aud", json!([])),
         ("sub", json!("")),
         ("sub", json!(7)),
         ("sub", json!("a\nb")),
+        ("sub", json!("ann\u{202e}nimda")),
         ("sub", json!("x".repeat(129))),
         ("tenant", json!("")),
         ("tenant", json!(["acme"])),
         ("scope", json!(7)),
     ] {
         refused(&server, &hs256(&claims_with(name, value.clone())), &format!("{name} {value}")).await;
+    }
+    // A claim twice: who reads the first and who reads the last would see different tokens.
+    for twice in [
+        json!({ "exp": 1 }),
+        json!({ "sub": "eve" }),
+        json!({ "tenant": "evil" }),
+        json!({ "scope": "admin" }),
+    ] {
+        let (good, more) = (claims().to_string(), twice.to_string());
+        let (good, more) = (good.trim_end_matches('}'), more.trim_start_matches('{'));
+        let raw = format!("{good},{more}");
+        refused(&server, &signed("{\"alg\":\"HS256\"}", &raw), &raw).await;
     }
     // A good token that may not: another status, so that nobody looks for another token.
     for scope in [Value::Null, json!(""), json!("observe"), json!("SPEAK"), json!("speaker")] {

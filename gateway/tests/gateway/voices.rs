@@ -1,5 +1,6 @@
 //! Reference audio over HTTP: brought, judged, kept, spoken with, forgotten; and what is no reference.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use proto::wire::{Flags, Header, PacketKind, ServerMessage};
@@ -9,22 +10,22 @@ use tokio_tungstenite::tungstenite::protocol::Message;
 use crate::keyring::{Keyring, claims_with, get_with, hs256, send};
 use crate::support::{Answer, Running, get, post, request_bytes, start};
 
-const CLARA: &[u8] = include_bytes!("../../../config/models/tiny/voices/clara.wav");
+pub(crate) const CLARA: &[u8] = include_bytes!("../../../config/models/tiny/voices/clara.wav");
 const CLARA_MP3: &[u8] = include_bytes!("../../../tests/golden/uploads/clara.mp3");
 const CLARA_WEBM: &[u8] = include_bytes!("../../../tests/golden/uploads/clara.webm");
 
 /// A folder for voices that goes when the test does.
-struct Kept(PathBuf);
+pub(crate) struct Kept(pub(crate) PathBuf);
 
 impl Kept {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let name = format!("voices-{}-{name}", std::process::id());
         let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         drop(std::fs::remove_dir_all(&folder));
         Self(folder)
     }
 
-    fn config(&self) -> String {
+    pub(crate) fn config(&self) -> String {
         format!(
             "[voices]\nfolder = {:?}\nper_tenant_max = 3\nupload_bytes_max = 1000000\n",
             self.0.display().to_string()
@@ -52,21 +53,25 @@ fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
     body
 }
 
-async fn upload(server: &Running, token: Option<&str>, parts: &[(&str, &[u8])]) -> Answer {
-    post_form(server, token, &form(parts), "multipart/form-data; boundary=border", "").await
+pub(crate) async fn upload(server: &Running, token: Option<&str>, parts: &[(&str, &[u8])]) -> Answer {
+    upload_to(server.public, token, parts).await
 }
 
-async fn post_form(server: &Running, token: Option<&str>, body: &[u8], kind: &str, more: &str) -> Answer {
+pub(crate) async fn upload_to(address: SocketAddr, token: Option<&str>, parts: &[(&str, &[u8])]) -> Answer {
+    post_form(address, token, &form(parts), "multipart/form-data; boundary=border", "").await
+}
+
+async fn post_form(address: SocketAddr, token: Option<&str>, body: &[u8], kind: &str, more: &str) -> Answer {
     let authorization = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     let head = format!(
         "POST /v1/audio/voices HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-type: {kind}\r\n{authorization}{more}content-length: {}\r\n\r\n",
-        server.public,
+        address,
         body.len()
     );
-    request_bytes(server.public, &[head.as_bytes(), body].concat()).await
+    request_bytes(address, &[head.as_bytes(), body].concat()).await
 }
 
-fn speech(voice: &str) -> String {
+pub(crate) fn speech(voice: &str) -> String {
     json!({ "input": "Hello there.", "voice": voice, "response_format": "pcm" }).to_string()
 }
 
@@ -85,6 +90,8 @@ async fn a_clip_is_kept_listed_spoken_with_encoded_once_and_forgotten() {
         (&made["object"], &made["type"], &made["name"]),
         (&json!("audio.voice"), &json!("clip"), &json!("warm"))
     );
+    let list = || std::fs::read_to_string(kept.0.join("manifest.json")).expect("a list");
+    assert!(list().contains("I agree. - C."), "what the speaker agreed to is kept with the clip");
     let listed = get(server.public, "/v1/audio/voices").await.json();
     assert!(listed["data"].as_array().expect("a list").contains(&made), "{listed}");
     let encodes = async || server.metric("voxlane_engine_encodes_total", "").await;
@@ -106,6 +113,7 @@ async fn a_clip_is_kept_listed_spoken_with_encoded_once_and_forgotten() {
     // Forgotten: gone from the list, unknown to speak with; the other voice has the same clip and stays.
     let deleted = send(&server, "DELETE", &format!("/v1/audio/voices/{id}"), &[], "").await;
     assert_eq!((deleted.status, &deleted.json()["deleted"]), (200, &json!(true)));
+    assert!(!list().contains("I agree. - C.") && !list().contains(&id));
     let unknown = post(server.public, "/v1/audio/speech", &speech(&id)).await;
     assert_eq!((unknown.status, unknown.code().as_str()), (404, "unknown_voice"));
     let twice = send(&server, "DELETE", &format!("/v1/audio/voices/{id}"), &[], "").await;
@@ -259,21 +267,27 @@ async fn what_is_no_reference_is_refused_by_status_and_code() {
             "missing_field",
         ),
         ("a name with a line break", &[("name", b"a\nb"), good[1], good[2]], 400, "missing_field"),
+        (
+            "a language with a null",
+            &[good[0], good[1], good[2], ("language", b"en\0")],
+            400,
+            "field_out_of_range",
+        ),
         ("consent that is no UTF-8", &[good[0], ("consent", &[0xFF]), good[2]], 400, "field_out_of_range"),
-    ] as [(&str, &[(&str, &[u8])], u16, &str); 10]
+    ] as [(&str, &[(&str, &[u8])], u16, &str); 11]
     {
         let answer = upload(&server, None, parts).await;
         assert_eq!((answer.status, answer.code().as_str()), (status, code), "{what}: {}", answer.text());
     }
     let kind = "multipart/form-data; boundary=border";
     let whole = form(&good);
-    let json = post_form(&server, None, b"{}", "application/json", "").await;
+    let json = post_form(server.public, None, b"{}", "application/json", "").await;
     assert_eq!((json.status, json.code().as_str()), (415, "unsupported_media_type"));
-    let squeezed = post_form(&server, None, &whole, kind, "content-encoding: gzip\r\n").await;
+    let squeezed = post_form(server.public, None, &whole, kind, "content-encoding: gzip\r\n").await;
     assert_eq!((squeezed.status, squeezed.code().as_str()), (415, "unsupported_media_type"));
-    let broken = post_form(&server, None, &whole[..whole.len() / 2], kind, "").await;
+    let broken = post_form(server.public, None, &whole[..whole.len() / 2], kind, "").await;
     assert_eq!((broken.status, broken.code().as_str()), (400, "bad_form"));
-    let borderless = post_form(&server, None, &whole, "multipart/form-data", "").await;
+    let borderless = post_form(server.public, None, &whole, "multipart/form-data", "").await;
     assert_eq!((borderless.status, borderless.code().as_str()), (400, "bad_form"));
     // Too large by its own word, before a byte of the body is read; and without a word, while it is.
     let head = format!(
@@ -283,7 +297,7 @@ async fn what_is_no_reference_is_refused_by_status_and_code() {
     let answer = request_bytes(server.public, head.as_bytes()).await;
     assert_eq!((answer.status, answer.code().as_str()), (413, "body_too_large"));
     let giant = form(&[("name", b"x"), ("consent", b"yes"), ("audio", &vec![0; 1_000_001])]);
-    let answer = post_form(&server, None, &giant, kind, "").await;
+    let answer = post_form(server.public, None, &giant, kind, "").await;
     assert_eq!((answer.status, answer.code().as_str()), (413, "body_too_large"));
     // A part whose head has no end, and what stands before the first part, in pieces that say no length.
     for opening in ["--border\r\ncontent-disposition: ", "no border yet "] {
@@ -330,7 +344,7 @@ async fn a_server_without_a_folder_keeps_nothing_but_clones_with_each_request() 
 }
 
 /// Sends a clip in binary messages of 60 ms, as `open` announced it.
-async fn stream_clip(sender: &mut client::Sender, kind: PacketKind, pieces: &[Vec<u8>]) {
+pub(crate) async fn stream_clip(sender: &mut client::Sender, kind: PacketKind, pieces: &[Vec<u8>]) {
     for (at, piece) in pieces.iter().enumerate() {
         let last = at + 1 == pieces.len();
         let header = Header {

@@ -1,0 +1,72 @@
+//! Room for all bodies together: it is taken by what has come, refused when it is gone, and given back.
+
+use gateway::config::{ConfigError, Layers};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::support::{Running, eventually, post, start_with};
+use crate::voices::{CLARA, Kept, speech, upload};
+
+fn config(kept: &Kept, bytes: u64) -> Result<gateway::config::Config, ConfigError> {
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nbody_bytes_max = 400000\n\
+         bodies_bytes_max = {bytes}\n[engine]\nkind = \"scripted\"\n{}",
+        kept.config()
+    );
+    Layers::default().text("test.toml", &text).resolve().and_then(|resolved| resolved.config())
+}
+
+/// A request whose body is announced, and of which this much comes.
+async fn halfway(server: &Running, path: &str, kind: &str, begins: &str, bytes: usize) -> TcpStream {
+    let mut socket = TcpStream::connect(server.public).await.expect("connects");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: {kind}\r\ncontent-length: 399999\r\n\r\n{begins}",
+        server.public
+    );
+    socket.write_all(head.as_bytes()).await.expect("sent");
+    socket.write_all(&vec![b' '; bytes]).await.expect("sent");
+    socket
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_come_slowly_take_no_more_than_their_room_and_the_next_is_told() {
+    let kept = Kept::new("bodies");
+    let server = start_with(config(&kept, 1_200_000).expect("valid")).await;
+    let taken = async || server.metric("voxlane_bodies_bytes", "").await;
+    let parts = |name: &'static str| -> [(&str, &[u8]); 3] {
+        [("name", name.as_bytes()), ("consent", b"yes"), ("audio", CLARA)]
+    };
+    // Who announces much and sends nothing takes nothing.
+    let (form, json) = ("multipart/form-data; boundary=border", "application/json");
+    let part = "--border\r\ncontent-disposition: form-data; name=\"audio\"; filename=\"a\"\r\n\r\n";
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        held.push(halfway(&server, "/v1/audio/speech", json, "", 0).await);
+    }
+    assert_eq!(upload(&server, None, &parts("warm")).await.status, 200);
+    eventually("it is given back", async || taken().await == 0.0).await;
+    for (path, kind, begins) in
+        [("/v1/audio/voices", form, part), ("/v1/audio/speech", json, ""), ("/tts/bytes", json, "")]
+    {
+        held.push(halfway(&server, path, kind, begins, 380_000).await);
+    }
+    eventually("they have come", async || taken().await > 1_100_000.0).await;
+    assert!(taken().await <= 1_200_000.0);
+    let refused = upload(&server, None, &parts("cold")).await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "overloaded"), "{}", refused.text());
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert!(server.metric("voxlane_errors_total", "overloaded").await >= 1.0);
+    let small = post(server.public, "/v1/audio/speech", &speech("steady")).await;
+    assert_eq!(small.status, 200, "there is room for what is small");
+    drop(held);
+    eventually("all is given back", async || taken().await == 0.0).await;
+    assert_eq!(upload(&server, None, &parts("cold")).await.status, 200);
+}
+
+#[test]
+fn room_for_less_than_one_body_is_refused_at_start() {
+    let kept = Kept::new("no-bodies");
+    let Err(error) = config(&kept, 1_048_576) else { panic!("taken") };
+    let told = error.to_string();
+    assert!(told.contains("server.bodies_bytes_max") && told.contains("voices.upload_bytes_max"), "{told}");
+}
