@@ -4,17 +4,13 @@
 
 use codecs::stretch::{SPEED_MAX, SPEED_MIN};
 use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
+use proto::speech::{reference_schema, spoken_schema};
 use proto::wire::{INTEGER_MAX, LOUDNESS, SAMPLE_RATES};
 use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
 use crate::voices::{CONSENT_CHARACTERS_MAX, NAME_CHARACTERS_MAX};
-
-/// Format of a text that can be spoken: it has a letter or a digit.
-const SPOKEN: &str = "spoken";
-/// Format of base64 of a sound file.
-const CLIP: &str = "sound";
 
 /// A body's name among the document's schemas.
 pub(super) const SPEECH: &str = "SpeechBody";
@@ -40,7 +36,7 @@ pub(super) fn all(known: &Known<'_>) -> [(&'static str, Value); 5] {
         (SPEECH, speech(known, &language)),
         (CLIENT_SECRET, client_secret()),
         (VOICE_FORM, voice_form()),
-        (ELEVENLABS, elevenlabs(characters_max)),
+        (ELEVENLABS, proto::elevenlabs::body_schema(characters_max)),
         (CARTESIA, cartesia(characters_max, &language)),
     ]
 }
@@ -59,7 +55,7 @@ fn speech(info: &Known<'_>, language: &Value) -> Value {
     let mut body = json!({
         "type": "object", "required": ["input"], "additionalProperties": false,
         "properties": {
-            "input": spoken(characters_max),
+            "input": spoken_schema(characters_max),
             "model": maybe(text_max(64)),
             "voice": voice,
             "instructions": maybe(text_max(if info.instructions { 4_096 } else { 0 })),
@@ -74,7 +70,7 @@ fn speech(info: &Known<'_>, language: &Value) -> Value {
             "trim": { "type": ["boolean", "null"] },
             "loudness": { "type": ["integer", "null"], "minimum": LOUDNESS.start(), "maximum": LOUDNESS.end() },
             "layout": { "type": ["string", "null"], "enum": with_null(&["whole", "streamed"]) },
-            "reference": reference(),
+            "reference": reference_schema(),
         },
         // What contradicts itself: two voices, events that are no stream, MP3 in events where it is made of Ogg.
         "allOf": [
@@ -102,16 +98,6 @@ fn sampling() -> [(&'static str, Value); 5] {
 
 fn seed() -> Value {
     json!({ "type": ["integer", "null"], "minimum": 0, "maximum": INTEGER_MAX })
-}
-
-/// A clip that speaks in place of a voice, the same in every body and message.
-pub(super) fn reference() -> Value {
-    let mode: Vec<&str> = CLONE_MODES.iter().map(|(name, _)| *name).collect();
-    let clip = json!({ "type": "string", "format": CLIP, "description": "base64 of a WAV, FLAC, MP3, Ogg or WebM file" });
-    let transcript = json!({ "type": ["string", "null"], "maxLength": TRANSCRIPT_CHARACTERS_MAX / 4 });
-    json!({ "type": ["object", "null"], "required": ["audio"], "additionalProperties": false,
-        "properties": { "audio": clip, "transcript": transcript,
-            "mode": { "type": ["string", "null"], "enum": with_null(&mode) } } })
 }
 
 /// `POST /v1/realtime/client_secrets`.
@@ -189,53 +175,19 @@ fn voice_form() -> Value {
     })
 }
 
-/// ElevenLabs' body. Fields that are not here change nothing.
-fn elevenlabs(characters_max: usize) -> Value {
-    json!({
-        "type": "object", "required": ["text"],
-        "properties": {
-            "text": spoken(characters_max),
-            "model_id": maybe(text_max(64)),
-            "language_code": maybe(text_max(16)),
-            "seed": seed(),
-            "reference": reference(),
-        },
-    })
-}
-
 /// Names of ElevenLabs' formats that are made here.
 pub(super) fn elevenlabs_format() -> RefOr<Schema> {
     schema(json!({ "type": "string", "enum": ["pcm_8000", "pcm_16000", "pcm_22050", "pcm_24000", "pcm_44100",
         "pcm_48000", "ulaw_8000", "alaw_8000", "opus_48000_32"] }))
 }
 
-/// Cartesia's body. Fields that are not here change nothing.
+/// Cartesia's body, in a language that is known here.
 fn cartesia(characters_max: usize, language: &Value) -> Value {
-    let rate = json!({ "type": "integer", "enum": [8_000, 16_000, 22_050, 24_000, 44_100, 48_000] });
-    let form = |container: &str, field: &str, kind: Value, required: &[&str]| {
-        json!({ "type": "object", "required": required,
-            "properties": { "container": is(container), field: kind, "sample_rate": rate } })
-    };
-    let encoding = |words: &[&str]| json!({ "type": "string", "enum": words });
-    let raw = encoding(&["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]);
-    let mut forms = vec![
-        form("raw", "encoding", raw, &["container", "encoding", "sample_rate"]),
-        form("wav", "encoding", encoding(&["pcm_s16le", "pcm_f32le"]), &["container", "sample_rate"]),
-    ];
-    if codecs::mp3::AVAILABLE {
-        let bits = json!({ "type": "integer", "minimum": 8_000, "maximum": 320_000 });
-        forms.push(form("mp3", "bit_rate", bits, &["container", "sample_rate"]));
+    let mut body = proto::cartesia::body_schema(characters_max);
+    for name in ["language", "locale"] {
+        body["properties"][name] = language.clone();
     }
-    json!({
-        "type": "object", "required": ["output_format", "transcript"],
-        "properties": {
-            "transcript": spoken(characters_max),
-            "model_id": maybe(text_max(64)),
-            "language": language,
-            "output_format": { "oneOf": forms },
-            "reference": reference(),
-        },
-    })
+    body
 }
 
 /// One of the languages by name or by code, which a country may follow.
@@ -245,12 +197,6 @@ fn language(known: &[&str]) -> Value {
         language["pattern"] = json!(format!("^({})([-_][A-Za-z]{{2}})?$", known.join("|")));
     }
     language
-}
-
-/// Text that can be spoken.
-fn spoken(characters_max: usize) -> Value {
-    json!({ "type": "string", "format": SPOKEN, "minLength": 1, "maxLength": characters_max,
-        "description": "text with a letter or a digit" })
 }
 
 /// An object with all of these fields, each of this kind.
