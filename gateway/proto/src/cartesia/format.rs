@@ -93,19 +93,21 @@ impl Kind for Asked {
     }
 
     fn schema(&self) -> Value {
-        let form = |container: &str, field: &dyn Told, required: &[&str]| {
+        let form = |container: &str, name: &str, values: Value, required: &[&str]| {
             json!({ "type": "object", "required": required, "properties": { CONTAINER.name: { "const": container },
-                field.name(): field.schema(), SAMPLE_RATE.name: SAMPLE_RATE.schema() } })
+                name: values, SAMPLE_RATE.name: SAMPLE_RATE.schema() } })
         };
-        let raw = form("raw", &ENCODING, &[CONTAINER.name, ENCODING.name, SAMPLE_RATE.name]);
+        let all = [CONTAINER.name, ENCODING.name, SAMPLE_RATE.name];
+        let raw = form("raw", ENCODING.name, ENCODING.present(), &all);
         if matches!(self, Self::OnSocket) {
             return raw;
         }
-        let mut wav = form("wav", &ENCODING, &[CONTAINER.name, SAMPLE_RATE.name]);
+        let optional = [CONTAINER.name, SAMPLE_RATE.name];
+        let mut wav = form("wav", ENCODING.name, ENCODING.schema(), &optional);
         wav["properties"][ENCODING.name]["enum"] = json!(["pcm_f32le", "pcm_s16le", null]);
         let mut forms = vec![raw, wav];
         if mp3::AVAILABLE {
-            forms.push(form("mp3", &BIT_RATE, &[CONTAINER.name, SAMPLE_RATE.name]));
+            forms.push(form("mp3", BIT_RATE.name, BIT_RATE.schema(), &optional));
         }
         json!({ "oneOf": forms })
     }

@@ -6,9 +6,9 @@ use crate::catalog::Ask;
 use crate::wire::told::{self, Field, Kind, Parts, Seed, Table, Tempo, Words};
 use crate::wire::{Fields, Json, SamplingFields, Speed, WireError};
 
-const NAME_BYTES_MAX: usize = 256;
+const NAME_CHARACTERS_MAX: usize = 256;
 
-pub(super) const MODEL_ID: Field<Words> = Field::new("model_id", Words(NAME_BYTES_MAX));
+pub(super) const MODEL_ID: Field<Words> = Field::new("model_id", Words(NAME_CHARACTERS_MAX));
 pub(super) const LANGUAGE: Field<Words> = Field::new("language", Words(64));
 /// What older clients call it.
 pub(super) const LOCALE: Field<Words> = Field::new("locale", Words(64));
@@ -48,7 +48,7 @@ pub(super) fn speed_of(fields: &mut Fields) -> Result<Speed, WireError> {
 pub(super) struct Voice;
 
 const VOICE_FIELDS: &Table = &[&ID, &MODE];
-const ID: Field<Words> = Field::required("id", Words(NAME_BYTES_MAX));
+const ID: Field<Words> = Field::required("id", Words(NAME_CHARACTERS_MAX));
 const MODE: Field<Words> = Field::new("mode", Words(64));
 
 impl Kind for Voice {
@@ -60,8 +60,9 @@ impl Kind for Voice {
             Some(Json::String(text)) => {
                 let param = fields.path(name);
                 let voice = text.whole().ok_or(WireError::LoneSurrogate { param, sequence: None })?;
-                if voice.len() > NAME_BYTES_MAX {
-                    return Err(fields.out_of_range(name, format!("at most {NAME_BYTES_MAX} bytes long")));
+                if voice.chars().count() > NAME_CHARACTERS_MAX {
+                    let bound = format!("at most {NAME_CHARACTERS_MAX} characters long");
+                    return Err(fields.out_of_range(name, bound));
                 }
                 Ok(Some(voice))
             }
@@ -81,6 +82,6 @@ impl Kind for Voice {
     fn schema(&self) -> Value {
         let mut named = told::object(VOICE_FIELDS);
         named["properties"][MODE.name]["enum"] = json!(["id", null]);
-        json!({ "oneOf": [Words(NAME_BYTES_MAX).schema(), named] })
+        json!({ "oneOf": [Words(NAME_CHARACTERS_MAX).schema(), named] })
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::format::ON_SOCKET;
 use super::generation::{self, GENERATION_CONFIG, LANGUAGE, LOCALE, MODEL_ID, SEED, VOICE};
-use super::request::{ADD_TIMESTAMPS, CONTEXT_ID_BYTES_MAX, TRANSCRIPT};
+use super::request::{ADD_TIMESTAMPS, CONTEXT_ID_CHARACTERS_MAX, TRANSCRIPT};
 use crate::catalog::Ask;
 use crate::speech::{REFERENCE, SpeechReference};
 use crate::wire::told::{self, Field, Flag, Table, Whole, Words};
@@ -31,7 +31,7 @@ const MESSAGE: &Table = &[
     &ADD_TIMESTAMPS,
     &REFERENCE,
 ];
-const CONTEXT_ID: Field<Words> = Field::required("context_id", Words(CONTEXT_ID_BYTES_MAX));
+const CONTEXT_ID: Field<Words> = Field::required("context_id", Words(CONTEXT_ID_CHARACTERS_MAX));
 const CANCEL: Field<Flag> = Field::new("cancel", Flag);
 const CONTINUE: Field<Flag> = Field::new("continue", Flag);
 const FLUSH: Field<Flag> = Field::new("flush", Flag);

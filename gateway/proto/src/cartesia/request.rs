@@ -24,7 +24,7 @@ const BODY: &Table = &[
 ];
 /// Likewise of a socket's message, where it may be a part of a text.
 pub(super) const TRANSCRIPT: Field<Piece> = Field::required("transcript", Piece);
-const CONTEXT_ID: Field<Words> = Field::new("context_id", Words(CONTEXT_ID_BYTES_MAX));
+const CONTEXT_ID: Field<Words> = Field::new("context_id", Words(CONTEXT_ID_CHARACTERS_MAX));
 pub(super) const ADD_TIMESTAMPS: Field<Flag> = Field::new("add_timestamps", Flag);
 
 /// A body in JSON Schema: made of what is read. Fields that are not in it change nothing.
@@ -44,8 +44,8 @@ pub struct SpeechAsk {
     pub add_timestamps: bool,
 }
 
-/// Bytes of a context's id.
-pub(super) const CONTEXT_ID_BYTES_MAX: usize = 256;
+/// Characters of a context's id.
+pub(super) const CONTEXT_ID_CHARACTERS_MAX: usize = 256;
 
 /// Reads a body. Unknown fields are ignored: clients send more of them with every version.
 ///

@@ -24,6 +24,9 @@ use crate::wire::{
 /// Characters of `input` when the server is not configured otherwise.
 pub const INPUT_CHARACTERS_MAX: usize = 4_096;
 
+/// Characters of `instructions`.
+pub const INSTRUCTIONS_CHARACTERS_MAX: usize = 4_096;
+
 const FIELDS: &[&str] = &[
     "ambient_sound",
     "duration_seconds",
@@ -198,7 +201,7 @@ impl SpeechRequest {
         union::rename(&mut entries)?;
         let mut fields = Fields::open(entries, "", "the request", FIELDS)?;
         let input = spoken(&mut fields, "input", input_max)?;
-        let model = fields.string("model", 256)?;
+        let model = fields.words("model", 256)?;
         let format = fields.string("response_format", 64)?;
         let speed = speed(&mut fields)?;
         let stream = fields
@@ -214,7 +217,7 @@ impl SpeechRequest {
             voice: voice(&mut fields)?,
             reference: None,
             language: fields.string("language", 256)?,
-            instructions: fields.string("instructions", 16_384)?,
+            instructions: fields.words("instructions", INSTRUCTIONS_CHARACTERS_MAX)?,
             layout: fields.choice("layout", &[("streamed", Layout::Streamed), ("whole", Layout::Whole)])?,
             sampling: sampling(&mut fields)?,
             exact_frames: fields.u32("exact_frames", 1, 100_000)?,

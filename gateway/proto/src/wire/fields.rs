@@ -78,14 +78,26 @@ impl Fields {
 
     /// A string of whole characters, at most `max` bytes of UTF-8.
     pub(crate) fn string(&mut self, name: &str, max: usize) -> Result<Option<String>, WireError> {
-        let Some(text) = self.text(name)? else { return Ok(None) };
-        let whole = text
-            .whole()
-            .ok_or_else(|| WireError::LoneSurrogate { param: self.path(name), sequence: None })?;
+        let Some(whole) = self.whole(name)? else { return Ok(None) };
         if whole.len() > max {
             return Err(self.out_of_range(name, format!("at most {max} bytes long")));
         }
         Ok(Some(whole))
+    }
+
+    /// A string of at most `max` characters, as schemas count.
+    pub(crate) fn words(&mut self, name: &str, max: usize) -> Result<Option<String>, WireError> {
+        let Some(whole) = self.whole(name)? else { return Ok(None) };
+        if whole.len() > max && whole.chars().count() > max {
+            return Err(self.out_of_range(name, format!("at most {max} characters long")));
+        }
+        Ok(Some(whole))
+    }
+
+    fn whole(&mut self, name: &str) -> Result<Option<String>, WireError> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let lone = || WireError::LoneSurrogate { param: self.path(name), sequence: None };
+        text.whole().ok_or_else(lone).map(Some)
     }
 
     pub(crate) fn boolean(&mut self, name: &str) -> Result<Option<bool>, WireError> {
@@ -101,7 +113,9 @@ impl Fields {
             None => return Ok(None),
             Some(Json::Integer(value)) => value,
             // 3.0 and 3e2 are integers as JSON knows them.
-            Some(Json::Number(value)) if value.fract() == 0.0 && value.abs() <= 9.0e15 => value as i64,
+            Some(Json::Number(value)) if value.fract() == 0.0 && value.abs() <= INTEGER_MAX as f64 => {
+                value as i64
+            }
             Some(other) => return Err(self.wrong(name, "an integer", &other)),
         };
         if value < min || value > max {

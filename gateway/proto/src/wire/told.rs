@@ -44,6 +44,11 @@ impl<K: Kind> Field<K> {
         Self { name, is_required: true, kind }
     }
 
+    /// Its values in JSON Schema where it must be there.
+    pub(crate) fn present(&self) -> Value {
+        self.kind.schema()
+    }
+
     /// # Errors
     /// A value of another kind, or out of its bounds.
     pub(crate) fn take(&self, fields: &mut Fields) -> Result<Option<K::Value>, WireError> {
@@ -72,11 +77,11 @@ impl<K: Kind> Told for Field<K> {
         if self.is_required {
             return schema;
         }
-        if let Some(kinds) = schema["oneOf"].as_array_mut() {
+        if let Some(kinds) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
             kinds.push(json!({ "type": "null" }));
             return schema;
         }
-        if let Some(words) = schema["enum"].as_array_mut() {
+        if let Some(words) = schema.get_mut("enum").and_then(Value::as_array_mut) {
             words.push(Value::Null);
         }
         schema["type"] = json!([schema["type"], "null"]);
@@ -110,21 +115,20 @@ impl Kind for Flag {
     }
 }
 
-/// A string of at most so many bytes.
+/// A string of at most so many characters.
 pub(crate) struct Words(pub(crate) usize);
 
 impl Kind for Words {
     type Value = String;
 
     fn take(&self, name: &'static str, fields: &mut Fields) -> Result<Option<String>, WireError> {
-        fields.string(name, self.0)
+        fields.words(name, self.0)
     }
 
     fn schema(&self) -> Value {
         match self.0 {
             usize::MAX => json!({ "type": "string" }),
-            // A schema counts characters, which have up to four.
-            max => json!({ "type": "string", "maxLength": max / 4 }),
+            max => json!({ "type": "string", "maxLength": max }),
         }
     }
 }
@@ -246,5 +250,36 @@ impl Kind for Parts {
 
     fn schema(&self) -> Value {
         object(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &Table = &[
+        &Field::required("id", Words(64)),
+        &Field::new("flag", Flag),
+        &Field::new("word", Choice(&[("a", 1_u8), ("b", 2)])),
+        &Field::new("parts", Parts(&[&Field::new("speed", Tempo)])),
+    ];
+
+    #[test]
+    fn an_object_is_described_as_it_is_read() {
+        let described = json!({ "type": "object", "required": ["id"], "properties": {
+            "id": { "type": "string", "maxLength": 64 },
+            "flag": { "type": ["boolean", "null"] },
+            "word": { "type": ["string", "null"], "enum": ["a", "b", null] },
+            "parts": { "type": ["object", "null"], "properties": {
+                "speed": { "type": ["number", "null"], "minimum": SPEED_MIN, "maximum": SPEED_MAX } } },
+        } });
+        assert_eq!(object(TABLE), described);
+    }
+
+    #[test]
+    #[should_panic(expected = "no reference tells of it")]
+    fn what_is_not_described_is_not_read() {
+        let mut fields = Fields::of_message("{}", TABLE).expect("an object");
+        let _never = fields.boolean("another");
     }
 }

@@ -4,7 +4,7 @@
 
 use codecs::stretch::{SPEED_MAX, SPEED_MIN};
 use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
-use proto::speech::{reference_schema, spoken_schema};
+use proto::speech::{INSTRUCTIONS_CHARACTERS_MAX, reference_schema, spoken_schema};
 use proto::wire::{INTEGER_MAX, LOUDNESS, SAMPLE_RATES};
 use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
@@ -56,9 +56,9 @@ fn speech(info: &Known<'_>, language: &Value) -> Value {
         "type": "object", "required": ["input"], "additionalProperties": false,
         "properties": {
             "input": spoken_schema(characters_max),
-            "model": maybe(text_max(64)),
+            "model": maybe(text_max(256)),
             "voice": voice,
-            "instructions": maybe(text_max(if info.instructions { 4_096 } else { 0 })),
+            "instructions": maybe(text_max(if info.instructions { INSTRUCTIONS_CHARACTERS_MAX } else { 0 })),
             "language": language,
             "response_format": { "type": ["string", "null"],
                 "enum": with_null(&["wav", "pcm", "opus", "flac", "mulaw", "ulaw", "alaw", "mp3"]) },
@@ -190,11 +190,15 @@ fn cartesia(characters_max: usize, language: &Value) -> Value {
     body
 }
 
-/// One of the languages by name or by code, which a country may follow.
+/// One of the languages by name or by code, which a region may follow; in any case of letters.
 fn language(known: &[&str]) -> Value {
     let mut language = maybe(text_max(64));
     if !known.is_empty() {
-        language["pattern"] = json!(format!("^({})([-_][A-Za-z]{{2}})?$", known.join("|")));
+        let any_case =
+            |name: &str| -> String { name.chars().map(|c| format!("[{c}{}]", c.to_uppercase())).collect() };
+        let region = |name: &str| if name.len() == 2 { r"([-_][\s\S]*)?" } else { "" };
+        let names: Vec<String> = known.iter().map(|name| any_case(name) + region(name)).collect();
+        language["pattern"] = json!(format!("^({})$", names.join("|")));
     }
     language
 }
