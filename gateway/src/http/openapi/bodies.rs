@@ -177,8 +177,7 @@ fn voice_form() -> Value {
 
 /// Names of ElevenLabs' formats that are made here.
 pub(super) fn elevenlabs_format() -> RefOr<Schema> {
-    schema(json!({ "type": "string", "enum": ["pcm_8000", "pcm_16000", "pcm_22050", "pcm_24000", "pcm_44100",
-        "pcm_48000", "ulaw_8000", "alaw_8000", "opus_48000_32"] }))
+    schema(proto::elevenlabs::OutputFormat::schema())
 }
 
 /// Cartesia's body, in a language that is known here.
