@@ -328,6 +328,10 @@ fn bad_events_are_errors_with_a_name_and_the_session_goes_on() {
         (json!({ "type": "session.update", "session": { "audio": 7 } }), "invalid_type"),
         (json!({ "type": "session.update", "session": { "audio": { "input": [] } } }), "invalid_type"),
         (json!({ "type": "session.update", "session": { "instructions": {} } }), "invalid_type"),
+        (
+            json!({ "type": "session.update", "session": { "turn_detection": { "type": 7 } } }),
+            "invalid_value",
+        ),
         (json!({ "type": "input_audio_buffer.append" }), "missing_required_parameter"),
         (json!({ "type": "input_audio_buffer.append", "audio": "*" }), "invalid_value"),
         (json!({ "type": "conversation.item.create", "item": [] }), "invalid_value"),

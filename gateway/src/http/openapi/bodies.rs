@@ -125,7 +125,7 @@ fn session() -> Value {
     let voice = json!({ "oneOf": [{ "type": "string", "minLength": 1, "maxLength": 256 },
         { "type": "object", "required": ["id"],
             "properties": { "id": { "type": "string", "minLength": 1, "maxLength": 256 } } }] });
-    let detection = part(json!({ "type": { "enum": ["server_vad", "semantic_vad"] } }));
+    let detection = part(json!({ "type": { "enum": ["server_vad", "semantic_vad", null] } }));
     let speed = json!({ "type": "number", "minimum": SPEED_MIN, "maximum": 1.5 });
     let own: serde_json::Map<String, Value> =
         sampling().into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
@@ -147,6 +147,9 @@ fn session() -> Value {
     session
 }
 
+/// Nothing but space.
+const BLANK: &str = r"^[\x09-\x0D\x20\x85\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]*$";
+
 /// `POST /v1/audio/voices`: docs/voices.md.
 fn voice_form() -> Value {
     // No space first, and no control character anywhere.
@@ -167,11 +170,8 @@ fn voice_form() -> Value {
             // The third, `everyone`, needs the scope `admin`.
             "sharing": mode(&["subject", "tenant", "everyone"]),
         },
-        // In context means with the clip's words.
-        "anyOf": [
-            both(&[("transcript", words(TRANSCRIPT_CHARACTERS_MAX))]),
-            { "properties": { "mode": mode(&["speaker"]) } },
-        ],
+        // In context means with the clip's words: not without them, and not with blank ones.
+        "not": { "required": ["mode"], "properties": { "mode": is("in_context"), "transcript": { "pattern": BLANK } } },
     })
 }
 
