@@ -3,7 +3,7 @@
 //! Bodies are plain JSON: the library's schema type holds no rule between fields.
 
 use codecs::stretch::{SPEED_MAX, SPEED_MIN};
-use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
+use proto::catalog::TRANSCRIPT_CHARACTERS_MAX;
 use proto::speech::{INSTRUCTIONS_CHARACTERS_MAX, reference_schema, spoken_schema};
 use proto::wire::{INTEGER_MAX, LOUDNESS, SAMPLE_RATES};
 use serde_json::{Value, json};
@@ -147,31 +147,30 @@ fn session() -> Value {
     session
 }
 
-/// Nothing but space.
-const BLANK: &str = r"^[\x09-\x0D\x20\x85\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]*$";
-
 /// `POST /v1/audio/voices`: docs/voices.md.
 fn voice_form() -> Value {
-    // No space first, and no control character anywhere.
-    let pattern =
-        r"^[^\x00-\x20\x7F-\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000][^\x00-\x1F\x7F-\x9F]*$";
-    let words = |most: usize| json!({ "type": "string", "pattern": pattern, "maxLength": most });
+    // What stands around a text is taken away.
+    let space = r"\x09-\x0D\x20\x85\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000";
+    let control = r"\x00-\x1F\x7F-\x9F";
+    let name = format!("^[{space}]*[^{space}{control}]([^{control}]*[^{space}{control}])?[{space}]*$");
+    let words =
+        |pattern: String, most: usize| json!({ "type": "string", "pattern": pattern, "maxLength": most });
     let mode = |words: &[&str]| json!({ "type": "string", "enum": words });
-    let modes: Vec<&str> = CLONE_MODES.iter().map(|(name, _)| *name).collect();
+    // The other, `in_context`, is what a transcript means by itself; without one it is refused.
+    let mut by_voice_alone = mode(&["speaker"]);
+    by_voice_alone["description"] = json!("without it: in_context where there is a transcript, else speaker");
     json!({
         "type": "object", "required": ["audio", "consent", "name"], "additionalProperties": false,
         "properties": {
-            "name": words(NAME_CHARACTERS_MAX),
+            "name": words(name, NAME_CHARACTERS_MAX),
             "audio": { "type": "string", "format": "binary" },
-            "consent": words(CONSENT_CHARACTERS_MAX),
+            "consent": words(format!("[^{space}]"), CONSENT_CHARACTERS_MAX),
             "transcript": text_max(TRANSCRIPT_CHARACTERS_MAX),
             "language": text_max(64),
-            "mode": mode(&modes),
+            "mode": by_voice_alone,
             // The third, `everyone`, needs the scope `admin`.
             "sharing": mode(&["subject", "tenant", "everyone"]),
         },
-        // In context means with the clip's words: not without them, and not with blank ones.
-        "not": { "required": ["mode"], "properties": { "mode": is("in_context"), "transcript": { "pattern": BLANK } } },
     })
 }
 
