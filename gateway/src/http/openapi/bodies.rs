@@ -224,7 +224,7 @@ fn no_mp3_in_events() -> Value {
 }
 
 pub(super) fn name() -> RefOr<Schema> {
-    schema(json!({ "type": "string", "minLength": 1, "maxLength": 64 }))
+    schema(json!({ "type": "string", "minLength": 1 }))
 }
 
 pub(super) fn object() -> RefOr<Schema> {
