@@ -9,8 +9,8 @@ pub const AVAILABLE: bool = cfg!(feature = "mp3");
 /// Hertz that MPEG-1, 2 and 2.5 have.
 pub const RATES_HZ: [u32; 9] = [8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000];
 
-/// Writes one stream. It begins with a frame of the encoder's delay, as every MP3 does, and says nothing of its
-/// length: that is not known before its end.
+/// Writes one stream. Its sound begins with a frame of the encoder's delay, as every MP3's does, and it says nothing of
+/// its length: that is not known before its end.
 pub struct Mp3Writer {
     #[cfg(feature = "mp3")]
     encoder: mp3lame_encoder::Encoder,
@@ -23,11 +23,16 @@ pub struct Mp3Writer {
 
 #[cfg(feature = "mp3")]
 impl Mp3Writer {
-    /// Of samples at `rate_hz`, at the bit rate nearest to `kbps` that MPEG has for that rate.
+    /// Of samples at `rate_hz`, at the bit rate nearest to `kbps` that MPEG has for that rate. Gives the writer, and the
+    /// tag of these comments, which stands first.
     ///
     /// # Errors
     /// [`CodecError::Library`] for a rate that MPEG has not.
-    pub fn new(rate_hz: u32, kbps: u16) -> Result<Self, CodecError> {
+    pub fn new(
+        rate_hz: u32,
+        kbps: u16,
+        comments: &[(String, String)],
+    ) -> Result<(Self, Vec<u8>), CodecError> {
         if !RATES_HZ.contains(&rate_hz) {
             return Err(refused(&format_args!("MPEG has no {rate_hz} Hz")));
         }
@@ -42,7 +47,7 @@ impl Mp3Writer {
         // A tag of the length would have to be written last and stand first.
         builder.set_to_write_vbr_tag(false).map_err(|error| refused(&error))?;
         let encoder = builder.build().map_err(|error| refused(&error))?;
-        Ok(Self { encoder, begun: false })
+        Ok((Self { encoder, begun: false }, tag(comments)))
     }
 
     /// Takes 16-bit little-endian samples and appends every frame that is whole.
@@ -77,7 +82,11 @@ impl Mp3Writer {
 impl Mp3Writer {
     /// # Errors
     /// Always: this build has no encoder.
-    pub fn new(_rate_hz: u32, _kbps: u16) -> Result<Self, CodecError> {
+    pub fn new(
+        _rate_hz: u32,
+        _kbps: u16,
+        _comments: &[(String, String)],
+    ) -> Result<(Self, Vec<u8>), CodecError> {
         let reason = "this build is without the feature mp3".to_owned();
         Err(CodecError::Library { operation: "writing MP3", reason })
     }
@@ -93,6 +102,33 @@ impl Mp3Writer {
     pub fn finish(&mut self, _out: &mut Vec<u8>) -> Result<(), CodecError> {
         match self.never {}
     }
+}
+
+/// An ID3v2.4 tag (id3.org, "ID3 tag version 2.4.0"), in UTF-8: `COMMENT` as the comment it has a frame for, others as
+/// text of their name.
+#[cfg(feature = "mp3")]
+fn tag(comments: &[(String, String)]) -> Vec<u8> {
+    const UTF_8: u8 = 3;
+    let mut frames = Vec::new();
+    for (name, value) in comments {
+        // A comment names its language, and has a description of its own, which is empty.
+        let (id, language, description) = match name.as_str() {
+            "COMMENT" => (b"COMM", "eng", ""),
+            name => (b"TXXX", "", name),
+        };
+        let body = [&[UTF_8], language.as_bytes(), description.as_bytes(), &[0], value.as_bytes()].concat();
+        // Behind the size come flags, of which none is raised.
+        frames.extend([&id[..], &synchsafe(body.len()), &[0, 0], &body].concat());
+    }
+    // Version 4, revision 0, no flags.
+    [b"ID3\x04\x00\x00", &synchsafe(frames.len())[..], &frames].concat()
+}
+
+/// A size in four bytes of seven bits (section 6.2), so that none looks like the beginning of a frame of sound. Larger ones
+/// do not exist: comments are a few words of our own.
+#[cfg(feature = "mp3")]
+fn synchsafe(size: usize) -> [u8; 4] {
+    [21, 14, 7, 0].map(|shift| (size >> shift & 0x7F) as u8)
 }
 
 #[cfg(feature = "mp3")]

@@ -4,7 +4,7 @@ use codecs::mp3::{AVAILABLE, Mp3Writer, RATES_HZ};
 
 #[test]
 fn a_build_without_the_encoder_says_so() {
-    let refused = Mp3Writer::new(24_000, 64).err().map(|error| error.to_string());
+    let refused = Mp3Writer::new(24_000, 64, &[]).err().map(|error| error.to_string());
     assert_eq!(refused.is_none(), AVAILABLE, "{refused:?}");
     assert!(refused.is_none_or(|text| text.contains("mp3")));
 }
@@ -18,9 +18,14 @@ fn tone(rate: u32, hz: f64, seconds: u32) -> Vec<u8> {
 }
 
 #[cfg(feature = "mp3")]
+fn comments() -> Vec<(String, String)> {
+    let comment = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    vec![comment("SOURCE", "a machine, é"), comment("COMMENT", &"spoken ".repeat(40))]
+}
+
+#[cfg(feature = "mp3")]
 fn encoded(rate: u32, kbps: u16, pcm: &[u8], piece: usize) -> Vec<u8> {
-    let mut writer = Mp3Writer::new(rate, kbps).expect("a rate of MPEG");
-    let mut file = Vec::new();
+    let (mut writer, mut file) = Mp3Writer::new(rate, kbps, &comments()).expect("a rate of MPEG");
     for piece in pcm.chunks(piece) {
         writer.write(piece, &mut file).expect("written");
     }
@@ -51,8 +56,45 @@ fn a_tone_comes_back_as_long_and_as_high_at_every_rate() {
 fn how_samples_are_cut_changes_no_byte_and_a_rate_of_no_mpeg_is_refused() {
     let pcm = tone(24_000, 300.0, 1);
     assert_eq!(encoded(24_000, 64, &pcm, 64), encoded(24_000, 64, &pcm, 48_000));
-    assert!(encoded(24_000, 64, &[], 960).is_empty());
-    assert!(Mp3Writer::new(96_000, 64).is_err());
+    assert_eq!(encoded(24_000, 64, &[], 960), encoded(24_000, 64, &[], 960));
+    assert!(Mp3Writer::new(96_000, 64, &[]).is_err());
+}
+
+/// A size of ID3v2.4: seven bits a byte.
+#[cfg(feature = "mp3")]
+fn size(bytes: &[u8]) -> usize {
+    bytes.iter().fold(0, |size, byte| {
+        assert!(*byte < 0x80, "no byte of a size looks like a frame's first");
+        size << 7 | usize::from(*byte)
+    })
+}
+
+/// Read as "ID3 tag version 2.4.0 - Main Structure" and "- Native Frames" have it.
+#[cfg(feature = "mp3")]
+#[test]
+fn a_file_begins_with_a_tag_of_its_comments_and_its_sound_follows_at_once() {
+    let (mut writer, head) = Mp3Writer::new(24_000, 64, &comments()).expect("a rate of MPEG");
+    assert_eq!(head[..6], *b"ID3\x04\x00\x00", "version 4, no flags");
+    assert_eq!(size(&head[6..10]), head.len() - 10);
+    let (mut rest, mut found) = (&head[10..], Vec::new());
+    while let [a, b, c, d, s1, s2, s3, s4, 0, 0, body @ ..] = rest {
+        let (frame, after) = body.split_at(size(&[*s1, *s2, *s3, *s4]));
+        let text = match (&[*a, *b, *c, *d], frame) {
+            (b"TXXX", [3, text @ ..]) | (b"COMM", [3, b'e', b'n', b'g', text @ ..]) => text,
+            other => panic!("{other:?}"),
+        };
+        let (name, value) = std::str::from_utf8(text).expect("UTF-8").split_once('\0').expect("two texts");
+        found.push((name.to_owned(), value.to_owned()));
+        rest = after;
+    }
+    assert!(rest.is_empty());
+    let mut told = comments();
+    told[1].0.clear();
+    assert_eq!(found, told);
+    // A tenth of a second is enough for a frame, whose header is eleven bits of ones.
+    let mut sound = Vec::new();
+    writer.write(&tone(24_000, 440.0, 1)[..4_800], &mut sound).expect("written");
+    assert!(sound.len() > 100 && sound[0] == 0xFF && sound[1] >= 0xE0, "{:?}", &sound[..2.min(sound.len())]);
 }
 
 #[cfg(not(feature = "mp3"))]

@@ -68,6 +68,32 @@ fn every_kind_of_file_gives_the_clip_that_went_into_it() {
     }
 }
 
+/// Its size in bytes of seven bits; a footer is raised in the flags.
+fn tag(holds: &[u8], footer: bool) -> Vec<u8> {
+    let size = [21, 14, 7, 0].map(|shift| (holds.len() >> shift & 0x7F) as u8);
+    let flags = if footer { 0x10 } else { 0 };
+    let head = |mark: &[u8]| [mark, &[4, 0, flags], &size].concat();
+    let end = if footer { head(b"3DI") } else { Vec::new() };
+    [head(b"ID3"), holds.to_vec(), end].concat()
+}
+
+#[test]
+fn tags_ahead_of_the_sound_change_nothing_even_where_they_hold_sound() {
+    let (.., picture) = FILES[2];
+    for (kind, _, bytes) in &FILES[..3] {
+        let plain = read(bytes, &REFERENCE).expect("a clip");
+        for footer in [false, true] {
+            let tagged = [tag(picture, footer), tag(&[0; 70_000], footer), bytes.to_vec()].concat();
+            assert_eq!(read(&tagged, &REFERENCE).as_ref(), Ok(&plain), "{kind}");
+        }
+    }
+    for cut in
+        [tag(picture, false), tag(picture, true)[..5_000].to_vec(), b"ID3\x04\0\0\x7F\x7F\x7F".to_vec()]
+    {
+        assert!(matches!(read(&cut, &REFERENCE), Err(CodecError::Malformed { .. })));
+    }
+}
+
 #[test]
 fn bounds_hold_before_and_while_a_file_is_decoded() {
     let refused = |bytes: &[u8], limits: &AudioLimits| read(bytes, limits).expect_err("refused");

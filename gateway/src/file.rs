@@ -36,7 +36,10 @@ enum Inner {
         head: Option<Vec<u8>>,
         writer: Box<FlacWriter>,
     },
-    Mp3(Box<Mp3Writer>),
+    Mp3 {
+        head: Option<Vec<u8>>,
+        writer: Box<Mp3Writer>,
+    },
     /// The last packet waits for the next one, because only the last may carry the end mark.
     Ogg {
         writer: OggOpusWriter,
@@ -57,7 +60,10 @@ impl FileWriter {
         serial: u32,
     ) -> Result<Self, CodecError> {
         let inner = match (format, format.encoding()) {
-            (SpeechFormat::Mp3 { kbps }, _) => Inner::Mp3(Box::new(Mp3Writer::new(file_hz, kbps)?)),
+            (SpeechFormat::Mp3 { kbps }, _) => {
+                let (writer, head) = Mp3Writer::new(file_hz, kbps, &comments())?;
+                Inner::Mp3 { head: Some(head), writer: Box::new(writer) }
+            }
             (SpeechFormat::Flac, _) => {
                 let (writer, head) = FlacWriter::new(file_hz, &comments())?;
                 Inner::Flac { head: Some(head), writer: Box::new(writer) }
@@ -93,8 +99,8 @@ impl FileWriter {
                 }
                 Ok(out.into())
             }
-            Inner::Mp3(writer) => {
-                let mut out = Vec::new();
+            Inner::Mp3 { head, writer } => {
+                let mut out = head.take().unwrap_or_default();
                 for packet in packets {
                     self.timestamp_48k += u64::from(packet.duration_48k);
                     writer.write(&packet.data, &mut out)?;
@@ -130,8 +136,8 @@ impl FileWriter {
                 writer.finish(&mut out)?;
                 Ok(out.into())
             }
-            Inner::Mp3(writer) => {
-                let mut out = Vec::new();
+            Inner::Mp3 { head, writer } => {
+                let mut out = head.take().unwrap_or_default();
                 writer.finish(&mut out)?;
                 Ok(out.into())
             }

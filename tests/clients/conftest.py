@@ -25,3 +25,13 @@ def used_up():
     with guarded("--engine", "scripted", more="[quotas]\nrequests_per_minute = 1") as urls:
         speech(urls, "Hi.", "instant")
         yield urls
+
+
+@pytest.fixture(scope="module")
+def realtime_events():
+    """Every event that clients of OpenAI Realtime were recorded to hear, and one of every type, of a server with quotas."""
+    # Not every environment has what it speaks with.
+    import events
+
+    with guarded("--engine", "scripted", more="[quotas]\nrequests_per_minute = 1000\ncharacters_per_minute = 1000000") as urls:
+        return events.recorded() + events.every(urls)

@@ -1,5 +1,5 @@
-"""Stands between a client and a server, and writes what both say on one socket as lines of JSON: the fixtures of
-gateway/proto/tests/transcripts. Sound is written as its length.
+"""Stands between a client and a server, and writes what both say on one socket as lines of JSON, and what a client asks over HTTP
+as one: the fixtures of gateway/proto/tests/transcripts. Sound is written as its length.
 
     python record.py ws://127.0.0.1:8080 9000 transcript.jsonl    # then point the client at ws://127.0.0.1:9000
 
@@ -28,7 +28,20 @@ def line(who: str, text: str) -> str:
 
 
 def proxy(target: str, path: str):
+    async def ask(request):
+        body = await request.read()
+        asked = {"method": request.method, "path": str(request.rel_url), "body": json.loads(body) if body else None}
+        with open(path, "a") as file:
+            file.write(json.dumps(asked, ensure_ascii=False) + "\n")
+        passed = {name: value for name, value in request.headers.items() if name.lower() in (*KEYS, "content-type")}
+        url = target.replace("ws", "http", 1) + str(request.rel_url)
+        async with aiohttp.ClientSession() as session, session.request(request.method, url, data=body, headers=passed) as answer:
+            kind = {"content-type": answer.headers["content-type"]}
+            return web.Response(status=answer.status, body=await answer.read(), headers=kind)
+
     async def handle(request):
+        if request.headers.get("upgrade", "").lower() != "websocket":
+            return await ask(request)
         # Browsers bring their key as a subprotocol, and wait for the other one.
         offered = [name.strip() for name in request.headers.get("sec-websocket-protocol", "").split(",") if name.strip()]
         client = web.WebSocketResponse(protocols=offered[:1])
@@ -56,7 +69,7 @@ def proxy(target: str, path: str):
 
 if __name__ == "__main__":
     app = web.Application()
-    app.router.add_get("/{path:.*}", proxy(sys.argv[1], sys.argv[3]))
+    app.router.add_route("*", "/{path:.*}", proxy(sys.argv[1], sys.argv[3]))
     tls = None
     if len(sys.argv) > 4:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

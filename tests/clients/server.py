@@ -1,6 +1,7 @@
 """Starts the binary under test on free ports."""
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -42,3 +43,8 @@ def answers(url: str) -> bool:
             return response.status == 200
     except (urllib.error.URLError, OSError):
         return False
+
+
+def read_json(url: str):
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return json.load(response)

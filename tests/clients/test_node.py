@@ -43,7 +43,7 @@ def server(tmp_path_factory):
 def script():
     """The script beside its packages: Node looks for them from where a script lies."""
     MODULES.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "realtime.mjs"):
+    for name in ("package.json", "parse.mjs", "realtime.mjs"):
         shutil.copy(HERE / "node" / name, MODULES / name)
     if not (MODULES / "node_modules" / "openai").exists():
         subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=MODULES, check=True)

@@ -152,6 +152,42 @@ def test_a_client_secret_opens_a_session_with_its_settings(server):
     assert snr_db(speech(server, "marcus", seed=3), sound(asyncio.run(go()))) >= 40
 
 
+def secret_of(server, voice, key=KEY) -> str:
+    session = {"type": "realtime", "audio": {"output": {"voice": voice}}}
+    return OpenAI(api_key=key, base_url=server[0] + "/v1", max_retries=0).realtime.client_secrets.create(session=session).value
+
+
+def test_a_session_of_a_client_secret_is_interrupted(server):
+    before = cancelled(server)
+
+    async def go():
+        async with client(server, secret_of(server, "june")).realtime.connect(model="tts-tiny") as connection:
+            await say(connection, LONG)
+            await turn(connection, stop="response.output_audio.delta")
+            await asyncio.sleep(0.5)
+            await connection.response.cancel()
+            return (await turn(connection))[-1].response
+
+    assert asyncio.run(go()).status == "cancelled"
+    assert freed_in_two_steps(server, before)
+
+
+def test_client_secrets_are_refused_to_a_bad_key_and_tell_an_unknown_voice_and_an_overload(scripted):
+    with pytest.raises(openai.AuthenticationError):
+        secret_of(scripted, "instant", key="wrong")
+    with pytest.raises(openai.BadRequestError) as caught:
+        secret_of(scripted, {"id": 7})
+    assert "voice" in caught.value.message
+
+    async def go(voice, stop):
+        async with client(scripted, secret_of(scripted, voice)).realtime.connect(model="tts-scripted") as connection:
+            await say(connection, TEXT)
+            return (await turn(connection, stop=stop))[-1]
+
+    assert asyncio.run(go("nobody", "error")).error.code == "unknown_voice"
+    assert asyncio.run(go("overloaded", "response.done")).response.status_details.error.code == "overloaded"
+
+
 def test_an_overload_is_a_failed_response_and_the_sdk_goes_on(scripted):
     async def go():
         async with client(scripted).realtime.connect(model="tts-scripted") as connection:

@@ -33,12 +33,12 @@ const OPUS_RATE_HZ: u32 = 48_000;
 /// [`CodecError`] saying what is wrong and what would be right.
 pub fn read(bytes: &[u8], limits: &AudioLimits) -> Result<MonoAudio, CodecError> {
     limits.check_bytes(bytes.len())?;
+    let bytes = after_tags(bytes);
     match bytes {
         [b'R', b'I', b'F', b'F', ..] => wav::decode(bytes, limits),
         [b'O', b'g', b'g', b'S', ..] if is_opus(bytes) => ogg::decode(bytes, OPUS_RATE_HZ, limits),
         [b'O', b'g', b'g', b'S', ..]
         | [b'f', b'L', b'a', b'C', ..]
-        | [b'I', b'D', b'3', ..]
         | [0xFF, 0xE0..=0xFF, ..]
         | [0x1A, 0x45, 0xDF, 0xA3, ..] => container::decode(bytes, limits),
         _ => Err(CodecError::Malformed {
@@ -46,6 +46,19 @@ pub fn read(bytes: &[u8], limits: &AudioLimits) -> Result<MonoAudio, CodecError>
             reason: "its first bytes are none of WAV, FLAC, MP3, Ogg or WebM",
         }),
     }
+}
+
+/// What follows ID3v2 tags (id3.org, "ID3 tag version 2.4.0", section 3): pictures in them look like sound to whoever reads
+/// on, and nothing in them is wanted.
+fn after_tags(mut bytes: &[u8]) -> &[u8] {
+    while let [b'I', b'D', b'3', _, _, flags, size @ ..] = bytes {
+        let Some((size, rest)) = size.split_first_chunk::<4>() else { return bytes };
+        let size = size.iter().fold(0_usize, |size, byte| size << 7 | usize::from(byte & 0x7F));
+        // A footer repeats the head.
+        let footer = if flags & 0x10 == 0 { 0 } else { 10 };
+        bytes = rest.get(size + footer..).unwrap_or_default();
+    }
+    bytes
 }
 
 /// Whether the first page of an Ogg file begins an Opus stream.

@@ -42,7 +42,7 @@ pub trait Body: Send {
 pub const SPOKEN_BY: &str = concat!("AI-generated speech, Voxlane ", env!("CARGO_PKG_VERSION"));
 pub const SOURCE_TYPE: &str = "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia";
 
-/// What every Ogg and FLAC file says of itself.
+/// What every Ogg, FLAC and MP3 file says of itself.
 #[must_use]
 pub fn comments() -> Vec<(String, String)> {
     let comment = |name: &str, value: &str| (name.to_owned(), value.to_owned());

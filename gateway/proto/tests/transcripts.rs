@@ -6,8 +6,9 @@ mod rig;
 use std::collections::BTreeSet;
 
 use proto::dialect::Dialect;
-use proto::elevenlabs::{self, Contexts, Options};
+use proto::elevenlabs::{self, Contexts, Options, OutputFormat, Query};
 use proto::realtime::{Realtime, Start};
+use proto::speech::{SpeechFormat, SpeechRequest, StreamFormat};
 use proto::{cartesia, session::EpochKey};
 use rig::Rig;
 use serde_json::Value;
@@ -16,6 +17,7 @@ const TRANSCRIPTS: &[(&str, &str)] = &[
     ("agents-js", include_str!("transcripts/agents-js.jsonl")),
     ("agents-python", include_str!("transcripts/agents-python.jsonl")),
     ("cartesia-sdk", include_str!("transcripts/cartesia-sdk.jsonl")),
+    ("elevenlabs-sdk", include_str!("transcripts/elevenlabs-sdk.jsonl")),
     ("livekit-cartesia", include_str!("transcripts/livekit-cartesia.jsonl")),
     ("livekit-elevenlabs", include_str!("transcripts/livekit-elevenlabs.jsonl")),
     ("livekit-openai", include_str!("transcripts/livekit-openai.jsonl")),
@@ -103,4 +105,55 @@ fn what_real_clients_said_is_understood_and_answered_as_they_read_it() {
         assert!(broken.unwrap_or(true), "{name}: the second turn is broken off");
         assert_eq!(broken.is_some(), ["pipecat-cartesia", "pipecat-elevenlabs"].contains(name), "{name}");
     }
+}
+
+/// What clients asked over HTTP, one a line.
+const ASKED: &str = include_str!("transcripts/http.jsonl");
+
+#[test]
+fn what_real_clients_asked_over_http_is_understood() {
+    let mut clients = BTreeSet::new();
+    for line in ASKED.lines() {
+        let asked: Value = serde_json::from_str(line).expect("JSON");
+        let (client, path) =
+            (asked["client"].as_str().expect("a client"), asked["path"].as_str().expect("a path"));
+        clients.insert(client.to_owned());
+        let body = asked["body"].to_string();
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let named =
+            |name: &str| query.split('&').filter_map(|pair| pair.split_once('=')).find(|(n, _)| *n == name);
+        if path == "/v1/realtime/client_secrets" {
+            let session = asked["body"]["session"].as_object();
+            let settings = Realtime::settings(&rig::config().engine.models[0], "s", session).expect(client);
+            assert_eq!(settings["audio"]["output"]["voice"], "marcus");
+            continue;
+        }
+        let (request, voice) = match path {
+            "/v1/audio/speech" => (SpeechRequest::decode(&body, 100).expect(client), None),
+            "/tts/bytes" | "/tts/sse" => {
+                let ask = cartesia::read_request(&body, 100).expect(client);
+                assert_eq!(ask.add_timestamps, path == "/tts/sse", "{client}");
+                (ask.request, Some("june"))
+            }
+            path => {
+                let voice = path.split('/').nth(3).expect("a voice").to_owned();
+                let format =
+                    OutputFormat::read(named("output_format").map(|(_, format)| format)).expect(client);
+                (elevenlabs::read_request(&body, Query { voice, format }, 100).expect(client), Some("june"))
+            }
+        };
+        assert_eq!(request.input, SAID, "{client}");
+        assert_eq!(request.ask.voice.as_deref(), voice.or(asked["body"]["voice"].as_str()), "{client}");
+        assert_eq!(
+            request.ask.model.as_deref(),
+            asked["body"]["model"].as_str(),
+            "names of other services' models mean ours"
+        );
+        let events = asked["body"]["stream_format"] == "sse";
+        assert_eq!(request.stream == StreamFormat::Sse, events, "{client}");
+        let mp3 = asked["body"]["response_format"] == "mp3";
+        assert_eq!(request.format == SpeechFormat::Pcm, !mp3, "{client}: {:?}", request.format);
+        assert_eq!(request.speed.get(), asked["body"]["speed"].as_f64().unwrap_or(1.0), "{client}");
+    }
+    assert_eq!(clients.len(), 9, "{clients:?}");
 }

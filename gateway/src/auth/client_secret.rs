@@ -157,14 +157,17 @@ fn read(body: &[u8]) -> Result<Asked, ApiError> {
         let wrong = |_| ApiError::bad_request("invalid_json", "the body must be one JSON object");
         serde_json::from_slice(body).map_err(wrong)?
     };
-    if let Some(unknown) = body.keys().find(|name| !["expires_after", SESSION].contains(&name.as_str())) {
+    let known = |object: &Map<String, Value>, path: &str, known: [&str; 2]| {
+        let Some(unknown) = object.keys().find(|name| !known.contains(&name.as_str())) else { return Ok(()) };
         let shown: String = unknown.chars().filter(|c| !c.is_control()).take(64).collect();
-        let message = format!("unknown field {shown:?}; known: expires_after, session");
-        return Err(invalid("unknown_field", &shown, message));
-    }
+        let message = format!("unknown field {path}{shown:?}; known: {}", known.join(", "));
+        Err(invalid("unknown_field", &format!("{path}{shown}"), message))
+    };
+    known(&body, "", ["expires_after", SESSION])?;
     let seconds = match body.get("expires_after") {
         None | Some(Value::Null) => SECONDS_DEFAULT,
         Some(Value::Object(after)) => {
+            known(after, "expires_after.", ["anchor", "seconds"])?;
             if after.get("anchor").is_some_and(|anchor| anchor != "created_at") {
                 let message = "expires_after.anchor must be \"created_at\"".to_owned();
                 return Err(invalid("field_out_of_range", "expires_after.anchor", message));
@@ -236,6 +239,7 @@ mod tests {
             ("{\"expires_after\":{\"seconds\":60.5}}", "expires_after.seconds"),
             ("{\"expires_after\":{\"anchor\":\"now\"}}", "expires_after.anchor"),
             ("{\"expires_after\":7}", "expires_after"),
+            ("{\"expires_after\":{\"second\":60}}", "expires_after.second"),
             ("{\"session\":[]}", "session"),
             ("{\"sesion\":{}}", "sesion"),
         ] {

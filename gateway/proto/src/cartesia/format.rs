@@ -3,7 +3,10 @@
 use codecs::mp3;
 use codecs::pcm::RawEncoding;
 
+use serde_json::{Value, json};
+
 use crate::speech::SpeechFormat;
+use crate::wire::told::{Among, Choice, Field, Kind, Parts, Table, Told, Whole, Words};
 use crate::wire::{Fields, WireError};
 
 /// What the samples lie in.
@@ -26,53 +29,91 @@ pub struct OutputFormat {
     pub sample_rate: u32,
 }
 
-const RATES: [u32; 6] = [8_000, 16_000, 22_050, 24_000, 44_100, 48_000];
-const ENCODINGS: &[(&str, RawEncoding)] = &[
-    ("pcm_alaw", RawEncoding::ALaw),
-    ("pcm_f32le", RawEncoding::F32Le),
-    ("pcm_mulaw", RawEncoding::MuLaw),
-    ("pcm_s16le", RawEncoding::S16Le),
-];
+/// Where a format is asked for.
+pub(super) enum Asked {
+    OverHttp,
+    /// Which carries raw samples only.
+    OnSocket,
+}
 
-impl OutputFormat {
-    /// Takes `output_format` from a request.
-    ///
+pub(super) const OVER_HTTP: Field<Asked> = Field::required("output_format", Asked::OverHttp);
+pub(super) const ON_SOCKET: Field<Asked> = Field::required("output_format", Asked::OnSocket);
+
+const FIELDS: &Table = &[&CONTAINER, &ENCODING, &SAMPLE_RATE, &BIT_RATE];
+const CONTAINER: Field<Words> = Field::required("container", Words(64));
+const ENCODING: Field<Choice<RawEncoding>> = Field::new(
+    "encoding",
+    Choice(&[
+        ("pcm_alaw", RawEncoding::ALaw),
+        ("pcm_f32le", RawEncoding::F32Le),
+        ("pcm_mulaw", RawEncoding::MuLaw),
+        ("pcm_s16le", RawEncoding::S16Le),
+    ]),
+);
+const SAMPLE_RATE: Field<Among> =
+    Field::required("sample_rate", Among(&[8_000, 16_000, 22_050, 24_000, 44_100, 48_000]));
+/// Of MP3, in bits a second.
+const BIT_RATE: Field<Whole> = Field::new("bit_rate", Whole { min: 8_000, max: 320_000 });
+
+impl Kind for Asked {
+    type Value = OutputFormat;
+
     /// # Errors
-    /// What is wrong with it; `unsupported` for MP3 and for G.711 in a WAV.
-    pub(super) fn take(fields: &mut Fields) -> Result<Self, WireError> {
-        let format = fields.lenient_object("output_format")?;
-        let mut format = fields.required("output_format", format)?;
-        let container = match format.string("container", 64)?.as_deref() {
-            Some("raw") => Container::Raw,
-            Some("wav") => Container::Wav,
-            Some("mp3") if mp3::AVAILABLE => {
-                let bits = format.u32("bit_rate", 8_000, 320_000)?.unwrap_or(128_000);
+    /// What is wrong with it; `unsupported` for MP3, for G.711 in a WAV, and for files on a socket.
+    fn take(&self, name: &'static str, fields: &mut Fields) -> Result<Option<OutputFormat>, WireError> {
+        let Some(mut format) = Parts(FIELDS).take(name, fields)? else { return Ok(None) };
+        let container = match CONTAINER.demand(&mut format)?.as_str() {
+            "raw" => Container::Raw,
+            "wav" => Container::Wav,
+            "mp3" if mp3::AVAILABLE => {
+                let bits = BIT_RATE.take(&mut format)?.unwrap_or(128_000);
                 Container::Mp3 { kbps: u16::try_from(bits / 1_000).unwrap_or(u16::MAX) }
             }
-            Some(other) => {
+            other => {
                 let hint = format!("this server makes no {other:?}; use raw or wav");
                 return Err(WireError::Unsupported { param: "output_format.container", hint });
             }
-            None => return format.required("container", None),
         };
-        let encoding = format.choice("encoding", ENCODINGS)?;
         let encoding = match container {
-            Container::Raw => format.required("encoding", encoding)?,
-            Container::Mp3 { .. } | Container::Wav => encoding.unwrap_or(RawEncoding::S16Le),
+            Container::Raw => ENCODING.demand(&mut format)?,
+            Container::Mp3 { .. } | Container::Wav => {
+                ENCODING.take(&mut format)?.unwrap_or(RawEncoding::S16Le)
+            }
         };
         if container == Container::Wav && matches!(encoding, RawEncoding::ALaw | RawEncoding::MuLaw) {
             let hint = "in a wav use pcm_s16le or pcm_f32le".to_owned();
             return Err(WireError::Unsupported { param: "output_format.encoding", hint });
         }
-        let sample_rate = format.u32("sample_rate", 0, u32::MAX)?;
-        let sample_rate = format.required("sample_rate", sample_rate)?;
-        if !RATES.contains(&sample_rate) {
-            let known = RATES.map(|rate| rate.to_string()).join(", ");
-            return Err(format.out_of_range("sample_rate", format!("one of {known}")));
+        let sample_rate = SAMPLE_RATE.demand(&mut format)?;
+        if matches!(self, Self::OnSocket) && container != Container::Raw {
+            let hint = "a socket carries raw samples; use raw".to_owned();
+            return Err(WireError::Unsupported { param: "output_format.container", hint });
         }
-        Ok(Self { container, encoding, sample_rate })
+        Ok(Some(OutputFormat { container, encoding, sample_rate }))
     }
 
+    fn schema(&self) -> Value {
+        let form = |container: &str, name: &str, values: Value, required: &[&str]| {
+            json!({ "type": "object", "required": required, "properties": { CONTAINER.name: { "const": container },
+                name: values, SAMPLE_RATE.name: SAMPLE_RATE.schema() } })
+        };
+        let all = [CONTAINER.name, ENCODING.name, SAMPLE_RATE.name];
+        let raw = form("raw", ENCODING.name, ENCODING.present(), &all);
+        if matches!(self, Self::OnSocket) {
+            return raw;
+        }
+        let optional = [CONTAINER.name, SAMPLE_RATE.name];
+        let mut wav = form("wav", ENCODING.name, ENCODING.schema(), &optional);
+        wav["properties"][ENCODING.name]["enum"] = json!(["pcm_f32le", "pcm_s16le", null]);
+        let mut forms = vec![raw, wav];
+        if mp3::AVAILABLE {
+            forms.push(form("mp3", BIT_RATE.name, BIT_RATE.schema(), &optional));
+        }
+        json!({ "oneOf": forms })
+    }
+}
+
+impl OutputFormat {
     #[must_use]
     pub const fn speech_format(self) -> SpeechFormat {
         match (self.container, self.encoding) {

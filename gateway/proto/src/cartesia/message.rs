@@ -3,12 +3,51 @@
 use codecs::pcm::RawEncoding;
 use contract::Span;
 
-use super::format::{Container, OutputFormat};
-use super::generation;
-use super::request::CONTEXT_ID_BYTES_MAX;
+use serde_json::{Value, json};
+
+use super::format::ON_SOCKET;
+use super::generation::{self, GENERATION_CONFIG, LANGUAGE, LOCALE, MODEL_ID, SEED, VOICE};
+use super::request::{ADD_TIMESTAMPS, CONTEXT_ID_CHARACTERS_MAX, TRANSCRIPT};
 use crate::catalog::Ask;
-use crate::speech::{SpeechReference, reference};
+use crate::speech::{REFERENCE, SpeechReference};
+use crate::wire::told::{self, Field, Flag, Table, Whole, Words};
 use crate::wire::{AudioChoice, Fields, Text, WireCodec, WireError};
+
+/// All that is read of a client's message.
+const MESSAGE: &Table = &[
+    &CONTEXT_ID,
+    &CANCEL,
+    &TRANSCRIPT,
+    &CONTINUE,
+    &FLUSH,
+    &MAX_BUFFER_DELAY_MS,
+    &ON_SOCKET,
+    &MODEL_ID,
+    &VOICE,
+    &LANGUAGE,
+    &LOCALE,
+    &SEED,
+    &GENERATION_CONFIG,
+    &ADD_TIMESTAMPS,
+    &REFERENCE,
+];
+const CONTEXT_ID: Field<Words> = Field::required("context_id", Words(CONTEXT_ID_CHARACTERS_MAX));
+const CANCEL: Field<Flag> = Field::new("cancel", Flag);
+const CONTINUE: Field<Flag> = Field::new("continue", Flag);
+const FLUSH: Field<Flag> = Field::new("flush", Flag);
+const MAX_BUFFER_DELAY_MS: Field<Whole> =
+    Field::new("max_buffer_delay_ms", Whole { min: 0, max: BUFFER_DELAY_MAX });
+
+/// What a client says, in JSON Schema: made of what is read. Fields that are not in it change nothing.
+#[must_use]
+pub fn message_schema() -> Value {
+    let mut schema = told::object(MESSAGE);
+    // What cancels says nothing else, and what opens a context is read of its first message alone.
+    schema["required"] = json!([CONTEXT_ID.name]);
+    let cancels = json!({ "required": [CANCEL.name], "properties": { CANCEL.name: { "const": true } } });
+    schema["anyOf"] = json!([cancels, { "required": [TRANSCRIPT.name] }]);
+    schema
+}
 
 /// How long text may wait for more when the client does not say.
 const BUFFER_DELAY_DEFAULT: u32 = 3_000;
@@ -54,11 +93,8 @@ impl ClientMessage {
     /// # Errors
     /// What is wrong, with the field's name, and the context where it could be read.
     pub(super) fn decode(text: &str) -> Result<Self, (Option<String>, WireError)> {
-        let mut fields = Fields::of_message(text).map_err(|error| (None, error))?;
-        let context_id = fields.string("context_id", CONTEXT_ID_BYTES_MAX);
-        let context_id = context_id
-            .and_then(|context_id| fields.required("context_id", context_id))
-            .map_err(|error| (None, error))?;
+        let mut fields = Fields::of_message(text, MESSAGE).map_err(|error| (None, error))?;
+        let context_id = CONTEXT_ID.demand(&mut fields).map_err(|error| (None, error))?;
         match Said::read(fields) {
             Ok(said) => Ok(Self { context_id, said }),
             Err(error) => Err((Some(context_id), error)),
@@ -68,16 +104,15 @@ impl ClientMessage {
 
 impl Said {
     fn read(mut fields: Fields) -> Result<Self, WireError> {
-        if fields.boolean("cancel")? == Some(true) {
+        if CANCEL.take(&mut fields)? == Some(true) {
             return Ok(Self::Cancel);
         }
-        let transcript = fields.text("transcript")?;
-        let transcript = fields.required("transcript", transcript)?;
-        let delay = fields.u32("max_buffer_delay_ms", 0, BUFFER_DELAY_MAX)?.unwrap_or(BUFFER_DELAY_DEFAULT);
+        let transcript = TRANSCRIPT.demand(&mut fields)?;
+        let delay = MAX_BUFFER_DELAY_MS.take(&mut fields)?.unwrap_or(BUFFER_DELAY_DEFAULT);
         Ok(Self::Generate(Box::new(Generate {
             transcript,
-            more: fields.boolean("continue")?.unwrap_or(false),
-            flush: fields.boolean("flush")?.unwrap_or(false),
+            more: CONTINUE.take(&mut fields)?.unwrap_or(false),
+            flush: FLUSH.take(&mut fields)?.unwrap_or(false),
             delay: Span::from_millis(i64::from(delay)),
             rest: fields,
         })))
@@ -88,13 +123,9 @@ impl Generate {
     /// Takes what a new context is opened with.
     ///
     /// # Errors
-    /// What is wrong with it; a socket carries raw samples only.
+    /// What is wrong with it.
     pub(super) fn opening(&mut self) -> Result<Opening, WireError> {
-        let format = OutputFormat::take(&mut self.rest)?;
-        if format.container != Container::Raw {
-            let hint = "a socket carries raw samples; use raw".to_owned();
-            return Err(WireError::Unsupported { param: "output_format.container", hint });
-        }
+        let format = ON_SOCKET.demand(&mut self.rest)?;
         Ok(Opening {
             ask: generation::take(&mut self.rest)?,
             audio: AudioChoice {
@@ -104,8 +135,8 @@ impl Generate {
                 ..AudioChoice::default()
             },
             encoding: format.encoding,
-            timestamps: self.rest.boolean("add_timestamps")?.unwrap_or(false),
-            reference: reference(&mut self.rest)?,
+            timestamps: ADD_TIMESTAMPS.take(&mut self.rest)?.unwrap_or(false),
+            reference: REFERENCE.take(&mut self.rest)?,
         })
     }
 

@@ -18,5 +18,6 @@ pub use body::Events;
 pub use error::error;
 pub use event::{Event, WordTimestamps};
 pub use format::{Container, OutputFormat};
-pub use request::{SpeechAsk, read_request};
+pub use message::message_schema;
+pub use request::{SpeechAsk, body_schema, read_request};
 pub use socket::Socket;

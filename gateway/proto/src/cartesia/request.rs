@@ -1,8 +1,39 @@
 //! What `POST /tts/bytes` and `POST /tts/sse` are asked.
 
-use super::{OutputFormat, generation};
-use crate::speech::{SpeechRequest, StreamFormat, reference, spoken};
+use serde_json::Value;
+
+use super::format::OVER_HTTP;
+use super::generation::{self, GENERATION_CONFIG, LANGUAGE, LOCALE, MODEL_ID, SEED, VOICE};
+use crate::speech::{REFERENCE, SpeechRequest, StreamFormat, spoken, spoken_schema};
+use crate::wire::told::{self, Field, Flag, Piece, Table, Words};
 use crate::wire::{Fields, WireError};
+
+/// All that is read of a body.
+const BODY: &Table = &[
+    &TRANSCRIPT,
+    &OVER_HTTP,
+    &MODEL_ID,
+    &VOICE,
+    &LANGUAGE,
+    &LOCALE,
+    &SEED,
+    &GENERATION_CONFIG,
+    &REFERENCE,
+    &CONTEXT_ID,
+    &ADD_TIMESTAMPS,
+];
+/// Likewise of a socket's message, where it may be a part of a text.
+pub(super) const TRANSCRIPT: Field<Piece> = Field::required("transcript", Piece);
+const CONTEXT_ID: Field<Words> = Field::new("context_id", Words(CONTEXT_ID_CHARACTERS_MAX));
+pub(super) const ADD_TIMESTAMPS: Field<Flag> = Field::new("add_timestamps", Flag);
+
+/// A body in JSON Schema: made of what is read. Fields that are not in it change nothing.
+#[must_use]
+pub fn body_schema(characters_max: usize) -> Value {
+    let mut schema = told::object(BODY);
+    schema["properties"][TRANSCRIPT.name] = spoken_schema(characters_max);
+    schema
+}
 
 /// A request, and what only `/tts/sse` asks.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,17 +44,17 @@ pub struct SpeechAsk {
     pub add_timestamps: bool,
 }
 
-/// Bytes of a context's id.
-pub(super) const CONTEXT_ID_BYTES_MAX: usize = 256;
+/// Characters of a context's id.
+pub(super) const CONTEXT_ID_CHARACTERS_MAX: usize = 256;
 
 /// Reads a body. Unknown fields are ignored: clients send more of them with every version.
 ///
 /// # Errors
 /// What is wrong, with the field's name.
 pub fn read_request(body: &str, input_max: usize) -> Result<SpeechAsk, WireError> {
-    let mut fields = Fields::of_message(body)?;
-    let input = spoken(&mut fields, "transcript", input_max)?;
-    let format = OutputFormat::take(&mut fields)?;
+    let mut fields = Fields::of_message(body, BODY)?;
+    let input = spoken(&mut fields, TRANSCRIPT.name, input_max)?;
+    let format = OVER_HTTP.demand(&mut fields)?;
     let request = SpeechRequest {
         input,
         ask: generation::take(&mut fields)?,
@@ -33,12 +64,12 @@ pub fn read_request(body: &str, input_max: usize) -> Result<SpeechAsk, WireError
         speed: generation::speed_of(&mut fields)?,
         whole: false,
         loudness: None,
-        reference: reference(&mut fields)?,
+        reference: REFERENCE.take(&mut fields)?,
     };
     Ok(SpeechAsk {
         request,
-        context_id: fields.string("context_id", CONTEXT_ID_BYTES_MAX)?,
-        add_timestamps: fields.boolean("add_timestamps")?.unwrap_or(false),
+        context_id: CONTEXT_ID.take(&mut fields)?,
+        add_timestamps: ADD_TIMESTAMPS.take(&mut fields)?.unwrap_or(false),
     })
 }
 

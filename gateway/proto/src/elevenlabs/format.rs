@@ -1,6 +1,7 @@
 //! `output_format`: codec, rate and bit rate in one name.
 
 use codecs::mp3;
+use serde_json::{Value, json};
 
 use crate::speech::SpeechFormat;
 use crate::wire::{AudioChoice, Speed, WireCodec, WireError};
@@ -41,7 +42,20 @@ impl OutputFormat {
         }
     }
 
-    /// The same, on a socket: each of its messages is decoded by itself, as no MP3 can be.
+    /// The names that are read over HTTP, in JSON Schema.
+    #[must_use]
+    pub fn schema() -> Value {
+        let either = |rates: &[u32]| rates.iter().map(u32::to_string).collect::<Vec<_>>().join("|");
+        let mp3 = if mp3::AVAILABLE {
+            format!("|mp3_({})_[0-9]{{1,3}}", either(&mp3::RATES_HZ))
+        } else {
+            String::new()
+        };
+        let pcm = either(&PCM_HZ);
+        json!({ "type": "string", "pattern": format!(r"^(pcm_({pcm})|[au]law_8000|opus_48000_[\s\S]*{mp3})$") })
+    }
+
+    /// A name on a socket: each of its messages is decoded by itself, as no MP3 can be.
     ///
     /// # Errors
     /// As [`OutputFormat::read`].

@@ -1,15 +1,29 @@
 //! Messages of the sockets, both ways.
 
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::Alignment;
-use super::request::speed_of;
-use crate::speech::{SpeechReference, reference};
+use super::request::{VOICE_SETTINGS, speed_of};
+use crate::speech::{REFERENCE, SpeechReference};
+use crate::wire::told::{self, Field, Flag, Piece, Table, Words};
 use crate::wire::{Fields, Speed, Text, WireError};
 
-/// Bytes of a context's id.
-const CONTEXT_ID_BYTES_MAX: usize = 256;
+/// All that is read of a client's message.
+const MESSAGE: &Table =
+    &[&CONTEXT_ID, &TEXT, &VOICE_SETTINGS, &REFERENCE, &FLUSH, &CLOSE_CONTEXT, &CLOSE_SOCKET];
+const CONTEXT_ID: Field<Words> = Field::new("context_id", Words(256));
+const TEXT: Field<Piece> = Field::new("text", Piece);
+const FLUSH: Field<Flag> = Field::new("flush", Flag);
+const CLOSE_CONTEXT: Field<Flag> = Field::new("close_context", Flag);
+const CLOSE_SOCKET: Field<Flag> = Field::new("close_socket", Flag);
+
+/// What a client says, in JSON Schema: made of what is read. Fields that are not in it change nothing.
+#[must_use]
+pub fn message_schema() -> Value {
+    told::object(MESSAGE)
+}
 
 /// What a client says. Every message may say several things at once.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,20 +45,20 @@ impl ClientMessage {
     /// # Errors
     /// What is wrong, with the field's name, and the context where it could be read.
     pub(super) fn decode(text: &str) -> Result<Self, (Option<String>, WireError)> {
-        let mut fields = Fields::of_message(text).map_err(|error| (None, error))?;
-        let context_id = fields.string("context_id", CONTEXT_ID_BYTES_MAX).map_err(|error| (None, error))?;
+        let mut fields = Fields::of_message(text, MESSAGE).map_err(|error| (None, error))?;
+        let context_id = CONTEXT_ID.take(&mut fields).map_err(|error| (None, error))?;
         Self::rest(&mut fields, context_id.clone()).map_err(|error| (context_id, error))
     }
 
     fn rest(fields: &mut Fields, context_id: Option<String>) -> Result<Self, WireError> {
         Ok(Self {
             context_id,
-            text: fields.text("text")?,
+            text: TEXT.take(fields)?,
             speed: speed_of(fields)?,
-            reference: reference(fields).transpose(),
-            flush: fields.boolean("flush")?.unwrap_or(false),
-            close_context: fields.boolean("close_context")?.unwrap_or(false),
-            close_socket: fields.boolean("close_socket")?.unwrap_or(false),
+            reference: REFERENCE.take(fields).transpose(),
+            flush: FLUSH.take(fields)?.unwrap_or(false),
+            close_context: CLOSE_CONTEXT.take(fields)?.unwrap_or(false),
+            close_socket: CLOSE_SOCKET.take(fields)?.unwrap_or(false),
         })
     }
 }

@@ -20,9 +20,9 @@ pub use alignment::Alignment;
 pub use body::{TimedDocument, TimedLines};
 pub use error::{ErrorDetail, error};
 pub use format::OutputFormat;
-pub use message::ServerMessage;
+pub use message::{ServerMessage, message_schema};
 pub use options::{Contexts, Options};
-pub use request::{Query, read_request};
+pub use request::{Query, body_schema, read_request};
 pub use socket::Socket;
 pub use voices::{Voices, voices};
 

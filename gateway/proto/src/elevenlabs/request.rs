@@ -1,9 +1,32 @@
 //! What the REST endpoints are asked: the query and the JSON body.
 
+use serde_json::Value;
+
 use super::{OutputFormat, is_their_model, normalize};
 use crate::catalog::Ask;
-use crate::speech::{SpeechRequest, StreamFormat, reference, spoken};
-use crate::wire::{Fields, SamplingFields, Speed, WireError, speed};
+use crate::speech::{REFERENCE, SpeechRequest, StreamFormat, spoken, spoken_schema};
+use crate::wire::told::{self, Field, Parts, Piece, Seed, Table, Tempo, Words};
+use crate::wire::{Fields, SamplingFields, Speed, WireError};
+
+/// All that is read of a body.
+const BODY: &Table =
+    &[&TEXT, &VOICE_SETTINGS, &REFERENCE, &MODEL_ID, &LANGUAGE_CODE, &TEXT_NORMALIZATION, &SEED];
+const TEXT: Field<Piece> = Field::required("text", Piece);
+const MODEL_ID: Field<Words> = Field::new("model_id", Words(256));
+const LANGUAGE_CODE: Field<Words> = Field::new("language_code", Words(64));
+const TEXT_NORMALIZATION: Field<Words> = Field::new("apply_text_normalization", Words(64));
+const SEED: Field<Seed> = Field::new("seed", Seed);
+/// Likewise of a socket's message.
+pub(super) const VOICE_SETTINGS: Field<Parts> = Field::new("voice_settings", Parts(&[&SPEED]));
+const SPEED: Field<Tempo> = Field::new("speed", Tempo);
+
+/// A body in JSON Schema: made of what is read. Fields that are not in it change nothing.
+#[must_use]
+pub fn body_schema(characters_max: usize) -> Value {
+    let mut schema = told::object(BODY);
+    schema["properties"][TEXT.name] = spoken_schema(characters_max);
+    schema
+}
 
 /// What the URL of a REST call says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,17 +40,17 @@ pub struct Query {
 /// # Errors
 /// What is wrong, with the field's name.
 pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<SpeechRequest, WireError> {
-    let mut fields = Fields::of_message(body)?;
-    let input = spoken(&mut fields, "text", input_max)?;
+    let mut fields = Fields::of_message(body, BODY)?;
+    let input = spoken(&mut fields, TEXT.name, input_max)?;
     let speed = speed_of(&mut fields)?;
     // A path always names a voice; a clip in the body goes before it.
-    let reference = reference(&mut fields)?;
+    let reference = REFERENCE.take(&mut fields)?;
     let ask = Ask {
-        model: fields.string("model_id", 256)?.filter(|name| !is_their_model(name)),
+        model: MODEL_ID.take(&mut fields)?.filter(|name| !is_their_model(name)),
         voice: Some(query.voice).filter(|_| reference.is_none()),
-        language: fields.string("language_code", 64)?,
-        normalize: fields.string("apply_text_normalization", 64)?.and_then(|how| normalize(&how)),
-        sampling: SamplingFields { seed: fields.u53("seed")?, ..SamplingFields::default() },
+        language: LANGUAGE_CODE.take(&mut fields)?,
+        normalize: TEXT_NORMALIZATION.take(&mut fields)?.and_then(|how| normalize(&how)),
+        sampling: SamplingFields { seed: SEED.take(&mut fields)?, ..SamplingFields::default() },
         ..Ask::default()
     };
     Ok(SpeechRequest {
@@ -48,8 +71,8 @@ pub fn read_request(body: &str, query: Query, input_max: usize) -> Result<Speech
 /// # Errors
 /// A speed out of bounds.
 pub(super) fn speed_of(fields: &mut Fields) -> Result<Speed, WireError> {
-    let settings = fields.lenient_object("voice_settings")?;
-    settings.map_or(Ok(Speed::default()), |mut settings| speed(&mut settings))
+    let Some(mut settings) = VOICE_SETTINGS.take(fields)? else { return Ok(Speed::default()) };
+    Ok(SPEED.take(&mut settings)?.unwrap_or_default())
 }
 
 #[cfg(test)]

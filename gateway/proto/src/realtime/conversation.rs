@@ -103,13 +103,13 @@ impl Conversation {
         }
     }
 
-    /// An item was heard up to `millis` of its sound, and keeps the text up to there. `heard` is what its response knows
-    /// of it, while it is kept; `millis` is no more than its sound then. Gives the milliseconds that the item keeps;
-    /// `None` without the item.
+    /// An item was heard up to `millis` of its sound, and keeps the text up to there; what was cut before stays cut.
+    /// `heard` is what its response knows of it, while it is kept. Gives the milliseconds that the item keeps; `None`
+    /// without the item.
     pub(super) fn truncate(&mut self, id: &str, heard: Option<&Heard>, millis: u64) -> Option<u64> {
         let item = self.find(id).and_then(|at| self.items.get_mut(at))?;
         let Some(all) = item.sound_ms else { return Some(0) };
-        let kept = if heard.is_some() { millis } else { millis.min(all) };
+        let kept = millis.min(all);
         item.sound_ms = Some(kept);
         let mut shown = item.shown.clone();
         for part in shown["content"].as_array_mut().into_iter().flatten() {

@@ -13,6 +13,7 @@ mod events;
 mod fuzz;
 mod hearing;
 mod input;
+mod level;
 mod response;
 mod settings;
 mod sounding;

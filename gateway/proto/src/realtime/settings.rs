@@ -312,7 +312,8 @@ fn turns(value: &Value) -> Result<Option<Map<String, Value>>, Mistake> {
         let message = "turn_detection must be null or an object";
         return Err(Mistake::new("invalid_type", message).at("session.audio.input.turn_detection"));
     };
-    let mut turns = match given.get("type").and_then(Value::as_str) {
+    let kind = given.get("type").filter(|kind| !kind.is_null());
+    let mut turns = match kind.map(|kind| kind.as_str().unwrap_or_default()) {
         None | Some("server_vad") => server_vad(),
         Some("semantic_vad") => semantic_vad(),
         Some(_) => {

@@ -9,11 +9,13 @@ use codecs::resample::Resampler;
 use earshot::Detector;
 use serde_json::{Map, Value};
 
+use super::level::Level;
 use super::sounding::Sounding;
 
 /// The detector's own rate and frame: 16 ms.
 const RATE_HZ: u32 = 16_000;
 const FRAME: usize = 256;
+const TELEPHONE_HZ: u32 = 8_000;
 pub(super) const FRAME_MS: u64 = 16;
 /// How much surer than the threshold the detector must once be before a turn begins, and how much less
 /// sure it may be within one. Noise that sets in scores up to 0.62 for a third of a second, and speech more
@@ -57,6 +59,7 @@ pub(super) struct Turns {
     waiting: Vec<f32>,
     /// Frames judged so far.
     frames: u64,
+    level: Level,
     sounding: Sounding,
     /// Frames of voice in a row, the best score among them, and the frame at which its sound began.
     voiced: u64,
@@ -105,6 +108,7 @@ impl Turns {
             resampler: None,
             waiting: Vec::new(),
             frames: 0,
+            level: Level::default(),
             sounding: Sounding::default(),
             voiced: 0,
             surest: 0.0,
@@ -163,9 +167,13 @@ impl Turns {
         let waiting = std::mem::take(&mut self.waiting);
         let (frames, rest) = waiting.as_chunks::<FRAME>();
         for frame in frames {
-            let bounded = frame.map(|sample| sample.clamp(-1.0, 1.0));
-            self.sounding.hear(&bounded);
-            let score = self.detector.predict_f32(&bounded);
+            let mut frame = *frame;
+            // Telephones have gain of their own, and their codes make noise of silence.
+            if rate_hz > TELEPHONE_HZ {
+                self.level.raise(&mut frame);
+            }
+            self.sounding.hear(&frame);
+            let score = self.detector.predict_f32(&frame);
             heard.extend(self.judge(score, settings));
         }
         self.waiting = rest.to_vec();

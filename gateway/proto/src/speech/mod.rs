@@ -12,15 +12,20 @@ use codecs::mp3;
 use codecs::pcm::RawEncoding;
 use contract::{CloneMode, EngineError, FinishReason, Layout, Span, Usage};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::body::{Body, Sound};
 use crate::catalog::{Ask, CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
+use crate::wire::told::{self, Choice, Field, Kind, Told, Words};
 use crate::wire::{
     CLOCK_HZ, ErrorObject, Fields, Json, SAMPLE_RATES, Speed, WireError, loudness, sampling, speed, voice,
 };
 
 /// Characters of `input` when the server is not configured otherwise.
 pub const INPUT_CHARACTERS_MAX: usize = 4_096;
+
+/// Characters of `instructions`.
+pub const INSTRUCTIONS_CHARACTERS_MAX: usize = 4_096;
 
 const FIELDS: &[&str] = &[
     "ambient_sound",
@@ -196,7 +201,7 @@ impl SpeechRequest {
         union::rename(&mut entries)?;
         let mut fields = Fields::open(entries, "", "the request", FIELDS)?;
         let input = spoken(&mut fields, "input", input_max)?;
-        let model = fields.string("model", 256)?;
+        let model = fields.words("model", 256)?;
         let format = fields.string("response_format", 64)?;
         let speed = speed(&mut fields)?;
         let stream = fields
@@ -212,7 +217,7 @@ impl SpeechRequest {
             voice: voice(&mut fields)?,
             reference: None,
             language: fields.string("language", 256)?,
-            instructions: fields.string("instructions", 16_384)?,
+            instructions: fields.words("instructions", INSTRUCTIONS_CHARACTERS_MAX)?,
             layout: fields.choice("layout", &[("streamed", Layout::Streamed), ("whole", Layout::Whole)])?,
             sampling: sampling(&mut fields)?,
             exact_frames: fields.u32("exact_frames", 1, 100_000)?,
@@ -226,7 +231,7 @@ impl SpeechRequest {
             let hint = "events are a stream; leave one of stream and stream_format out".to_owned();
             return Err(WireError::Unsupported { param: "stream", hint });
         }
-        let (own, foreign) = (reference(&mut fields)?, union::take(&mut fields)?);
+        let (own, foreign) = (REFERENCE.take(&mut fields)?, union::take(&mut fields)?);
         if own.is_some() && foreign.is_some() {
             return Err(WireError::DuplicateField { field: "reference".to_owned() });
         }
@@ -257,15 +262,49 @@ pub(crate) fn spoken(fields: &mut Fields, name: &str, characters_max: usize) -> 
     Ok(text)
 }
 
+/// Such a text in JSON Schema, which has no word for it.
+#[must_use]
+pub fn spoken_schema(characters_max: usize) -> Value {
+    json!({ "type": "string", "format": "spoken", "minLength": 1, "maxLength": characters_max,
+        "description": "text with a letter or a digit" })
+}
+
 /// A clip that speaks in this request alone: `reference`, the same on every endpoint.
-pub(crate) fn reference(fields: &mut Fields) -> Result<Option<SpeechReference>, WireError> {
-    const KNOWN: &[&str] = &["audio", "mode", "transcript"];
-    let Some(mut fields) = fields.object("reference", KNOWN)? else { return Ok(None) };
-    let audio = fields.string("audio", usize::MAX)?;
-    let audio = fields.required("audio", audio)?;
-    let transcript = fields.string("transcript", TRANSCRIPT_CHARACTERS_MAX)?;
-    let mode = fields.choice("mode", CLONE_MODES)?;
-    Ok(Some(SpeechReference { audio, transcript, mode }))
+pub(crate) const REFERENCE: Field<Clip> = Field::new("reference", Clip);
+
+/// What stands in [`REFERENCE`].
+pub(crate) struct Clip;
+
+const AUDIO: Field<Words> = Field::required("audio", Words(usize::MAX));
+const TRANSCRIPT: Field<Words> = Field::new("transcript", Words(TRANSCRIPT_CHARACTERS_MAX));
+const MODE: Field<Choice<CloneMode>> = Field::new("mode", Choice(CLONE_MODES));
+
+impl Kind for Clip {
+    type Value = SpeechReference;
+
+    fn take(&self, name: &'static str, fields: &mut Fields) -> Result<Option<SpeechReference>, WireError> {
+        const KNOWN: &[&str] = &[AUDIO.name, MODE.name, TRANSCRIPT.name];
+        let Some(mut fields) = fields.object(name, KNOWN)? else { return Ok(None) };
+        let audio = AUDIO.demand(&mut fields)?;
+        let transcript = TRANSCRIPT.take(&mut fields)?;
+        let mode = MODE.take(&mut fields)?;
+        Ok(Some(SpeechReference { audio, transcript, mode }))
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = told::object(&[&AUDIO, &TRANSCRIPT, &MODE]);
+        schema["additionalProperties"] = Value::Bool(false);
+        let audio = &mut schema["properties"][AUDIO.name];
+        audio["format"] = "sound".into();
+        audio["description"] = "base64 of a WAV, FLAC, MP3, Ogg or WebM file".into();
+        schema
+    }
+}
+
+/// [`REFERENCE`] in JSON Schema.
+#[must_use]
+pub fn reference_schema() -> Value {
+    REFERENCE.schema()
 }
 
 fn format_named(asked: Option<&str>, stream: StreamFormat) -> Result<SpeechFormat, WireError> {

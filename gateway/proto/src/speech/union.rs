@@ -57,7 +57,7 @@ pub(super) fn take(fields: &mut Fields) -> Result<Option<SpeechReference>, WireE
     fields.number("streaming_interval", 0.0, f64::MAX)?;
     fields.string("task_type", 64)?;
     let mode = fields.boolean("x_vector_only_mode")?.filter(|only| *only).map(|_| CloneMode::Speaker);
-    let transcript = fields.string("ref_text", TRANSCRIPT_CHARACTERS_MAX)?;
+    let transcript = fields.words("ref_text", TRANSCRIPT_CHARACTERS_MAX)?;
     let audio = fields.string("ref_audio", usize::MAX)?;
     match (references(fields)?, audio) {
         (Some(_), Some(_)) => Err(WireError::DuplicateField { field: "ref_audio".to_owned() }),
@@ -88,7 +88,7 @@ fn references(fields: &mut Fields) -> Result<Option<SpeechReference>, WireError>
         audio = audio.or(item.string(name, usize::MAX)?);
     }
     let audio = base64_of("references", item.required("audio", audio)?)?;
-    let transcript = item.string("text", TRANSCRIPT_CHARACTERS_MAX)?;
+    let transcript = item.words("text", TRANSCRIPT_CHARACTERS_MAX)?;
     Ok(Some(SpeechReference { audio, transcript, mode: None }))
 }
 

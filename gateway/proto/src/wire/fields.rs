@@ -1,6 +1,7 @@
 //! Typed access to one JSON object of a peer: unknown fields refused by name, wrong types by path.
 
 use super::error::{nearest, shown};
+use super::told::Table;
 use super::{Json, Text, WireError};
 
 /// The largest integer that every reader of JSON holds exactly: seeds and positions go up to it.
@@ -11,6 +12,8 @@ pub(crate) struct Fields {
     /// Path of the object, with a trailing dot; empty for the message itself.
     prefix: String,
     entries: Vec<(String, Json)>,
+    /// What a reference tells of the object, where one is made of it.
+    told: Option<&'static Table>,
 }
 
 impl Fields {
@@ -29,18 +32,19 @@ impl Fields {
                 known,
             });
         }
-        Ok(Self { prefix: prefix.to_owned(), entries })
+        Ok(Self { prefix: prefix.to_owned(), entries, told: None })
     }
 
-    /// Opens `entries` of a protocol whose clients send fields that are not known here: they are ignored.
-    pub(crate) fn lenient(entries: Vec<(String, Json)>, prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned(), entries }
+    /// Opens `entries` of a protocol whose clients send fields that are not known here: they are ignored. Nothing is
+    /// read that is not in `told`.
+    pub(crate) fn lenient(entries: Vec<(String, Json)>, prefix: &str, told: &'static Table) -> Self {
+        Self { prefix: prefix.to_owned(), entries, told: Some(told) }
     }
 
     /// Opens a whole message of such a protocol.
-    pub(crate) fn of_message(text: &str) -> Result<Self, WireError> {
+    pub(crate) fn of_message(text: &str, told: &'static Table) -> Result<Self, WireError> {
         match Json::parse(text)? {
-            Json::Object(entries) => Ok(Self::lenient(entries, "")),
+            Json::Object(entries) => Ok(Self::lenient(entries, "", told)),
             _ => Err(WireError::InvalidJson { at: 0, what: "it is no object" }),
         }
     }
@@ -51,6 +55,8 @@ impl Fields {
 
     /// Takes a field away; `null` is the same as absent.
     pub(crate) fn take(&mut self, name: &str) -> Option<Json> {
+        let told = self.told.is_none_or(|told| told.iter().any(|field| field.name() == name));
+        debug_assert!(told, "{name} is read, and no reference tells of it");
         let at = self.entries.iter().position(|(known, _)| known == name)?;
         match self.entries.swap_remove(at).1 {
             Json::Null => None,
@@ -72,14 +78,26 @@ impl Fields {
 
     /// A string of whole characters, at most `max` bytes of UTF-8.
     pub(crate) fn string(&mut self, name: &str, max: usize) -> Result<Option<String>, WireError> {
-        let Some(text) = self.text(name)? else { return Ok(None) };
-        let whole = text
-            .whole()
-            .ok_or_else(|| WireError::LoneSurrogate { param: self.path(name), sequence: None })?;
+        let Some(whole) = self.whole(name)? else { return Ok(None) };
         if whole.len() > max {
             return Err(self.out_of_range(name, format!("at most {max} bytes long")));
         }
         Ok(Some(whole))
+    }
+
+    /// A string of at most `max` characters, as schemas count.
+    pub(crate) fn words(&mut self, name: &str, max: usize) -> Result<Option<String>, WireError> {
+        let Some(whole) = self.whole(name)? else { return Ok(None) };
+        if whole.len() > max && whole.chars().count() > max {
+            return Err(self.out_of_range(name, format!("at most {max} characters long")));
+        }
+        Ok(Some(whole))
+    }
+
+    fn whole(&mut self, name: &str) -> Result<Option<String>, WireError> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let lone = || WireError::LoneSurrogate { param: self.path(name), sequence: None };
+        text.whole().ok_or_else(lone).map(Some)
     }
 
     pub(crate) fn boolean(&mut self, name: &str) -> Result<Option<bool>, WireError> {
@@ -95,7 +113,9 @@ impl Fields {
             None => return Ok(None),
             Some(Json::Integer(value)) => value,
             // 3.0 and 3e2 are integers as JSON knows them.
-            Some(Json::Number(value)) if value.fract() == 0.0 && value.abs() <= 9.0e15 => value as i64,
+            Some(Json::Number(value)) if value.fract() == 0.0 && value.abs() <= INTEGER_MAX as f64 => {
+                value as i64
+            }
             Some(other) => return Err(self.wrong(name, "an integer", &other)),
         };
         if value < min || value > max {
@@ -163,15 +183,6 @@ impl Fields {
                 let path = self.path(name);
                 Self::open(entries, &format!("{path}."), &path, known).map(Some)
             }
-            Some(other) => Err(self.wrong(name, "an object", &other)),
-        }
-    }
-
-    /// A nested object whose unknown fields are ignored.
-    pub(crate) fn lenient_object(&mut self, name: &str) -> Result<Option<Self>, WireError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Json::Object(entries)) => Ok(Some(Self::lenient(entries, &format!("{}.", self.path(name))))),
             Some(other) => Err(self.wrong(name, "an object", &other)),
         }
     }

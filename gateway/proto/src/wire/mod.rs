@@ -14,6 +14,7 @@ mod json;
 mod native;
 mod server;
 mod speed;
+pub(crate) mod told;
 
 pub use client::{
     AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, LOUDNESS, ListenerState, Open,

@@ -5,7 +5,7 @@
 use serde_json::json;
 
 use crate::client::Client;
-use crate::turns::{RATE, append, check, pcm, sentence, silence, telephone};
+use crate::turns::{RATE, append, check, pcm, sentence, silence, telephone, times};
 
 /// Uniform, the same in every run, -1 to 1.
 struct Random(u64);
@@ -131,6 +131,30 @@ fn turns_are_found_of_voices_and_in_noises_that_the_margin_was_not_chosen_on() {
             check(&heard(format, &mixed(&audio, noise)), [one, two]);
             let alone = heard(format, &mixed(&silence(6.0), noise));
             assert_eq!(alone.kinds(), ["session.created", "session.updated"], "{name} over {format}, alone");
+        }
+    }
+}
+
+/// Voices of microphones without gain, in noise of theirs: from -32 to -67 dBFS. Telephones have gain of their own.
+#[test]
+fn turns_of_a_quiet_microphone_are_found_and_none_in_its_noise() {
+    let (first, second) = (sentence("nora"), sentence("june"));
+    let begins = [1.3, 1.3 + first.len() as f64 / RATE as f64 + 1.1].map(|seconds| seconds * 1_000.0);
+    let audio = [silence(1.3), first, silence(1.1), second, silence(1.5)].concat();
+    let quieter = |audio: &[i16], db: f64| -> Vec<i16> {
+        let gain = 10.0_f64.powf(-db / 20.0);
+        audio.iter().map(|sample| (f64::from(*sample) * gain).round() as i16).collect()
+    };
+    for (name, noise) in NOISES {
+        for db in [10.0, 20.0, 30.0, 37.5, 45.0] {
+            let client = heard("audio/pcm", &quieter(&mixed(&audio, noise), db));
+            let starts = times(&client, "input_audio_buffer.speech_started", "audio_start_ms");
+            for begin in begins {
+                let near = starts.iter().filter(|at| (begin - 350.0..begin + 400.0).contains(at)).count();
+                assert_eq!(near, 1, "{name}, {db} dB down: {starts:?} {begins:?}");
+            }
+            let alone = heard("audio/pcm", &quieter(&mixed(&silence(8.0), noise), db));
+            assert_eq!(alone.kinds(), ["session.created", "session.updated"], "{name}, {db} dB down, alone");
         }
     }
 }

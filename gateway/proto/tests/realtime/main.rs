@@ -7,4 +7,5 @@ mod client;
 mod conversation;
 mod held_out;
 mod quotas;
+mod truncation;
 mod turns;

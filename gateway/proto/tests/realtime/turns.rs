@@ -61,7 +61,7 @@ pub(crate) fn telephone(samples: &[i16], code: fn(i16) -> u8) -> Vec<u8> {
     third.collect()
 }
 
-fn times(client: &Client, kind: &str, name: &str) -> Vec<f64> {
+pub(crate) fn times(client: &Client, kind: &str, name: &str) -> Vec<f64> {
     let events = client.events.iter().filter(|event| event["type"] == kind);
     events.map(|event| event[name].as_f64().expect("milliseconds")).collect()
 }

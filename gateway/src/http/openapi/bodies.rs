@@ -3,18 +3,14 @@
 //! Bodies are plain JSON: the library's schema type holds no rule between fields.
 
 use codecs::stretch::{SPEED_MAX, SPEED_MIN};
-use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
+use proto::catalog::TRANSCRIPT_CHARACTERS_MAX;
+use proto::speech::{INSTRUCTIONS_CHARACTERS_MAX, reference_schema, spoken_schema};
 use proto::wire::{INTEGER_MAX, LOUDNESS, SAMPLE_RATES};
 use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
 use crate::voices::{CONSENT_CHARACTERS_MAX, NAME_CHARACTERS_MAX};
-
-/// Format of a text that can be spoken: it has a letter or a digit.
-const SPOKEN: &str = "spoken";
-/// Format of base64 of a sound file.
-const CLIP: &str = "sound";
 
 /// A body's name among the document's schemas.
 pub(super) const SPEECH: &str = "SpeechBody";
@@ -40,7 +36,7 @@ pub(super) fn all(known: &Known<'_>) -> [(&'static str, Value); 5] {
         (SPEECH, speech(known, &language)),
         (CLIENT_SECRET, client_secret()),
         (VOICE_FORM, voice_form()),
-        (ELEVENLABS, elevenlabs(characters_max)),
+        (ELEVENLABS, proto::elevenlabs::body_schema(characters_max)),
         (CARTESIA, cartesia(characters_max, &language)),
     ]
 }
@@ -59,10 +55,10 @@ fn speech(info: &Known<'_>, language: &Value) -> Value {
     let mut body = json!({
         "type": "object", "required": ["input"], "additionalProperties": false,
         "properties": {
-            "input": spoken(characters_max),
-            "model": maybe(text_max(64)),
+            "input": spoken_schema(characters_max),
+            "model": maybe(text_max(256)),
             "voice": voice,
-            "instructions": maybe(text_max(if info.instructions { 4_096 } else { 0 })),
+            "instructions": maybe(text_max(if info.instructions { INSTRUCTIONS_CHARACTERS_MAX } else { 0 })),
             "language": language,
             "response_format": { "type": ["string", "null"],
                 "enum": with_null(&["wav", "pcm", "opus", "flac", "mulaw", "ulaw", "alaw", "mp3"]) },
@@ -74,7 +70,7 @@ fn speech(info: &Known<'_>, language: &Value) -> Value {
             "trim": { "type": ["boolean", "null"] },
             "loudness": { "type": ["integer", "null"], "minimum": LOUDNESS.start(), "maximum": LOUDNESS.end() },
             "layout": { "type": ["string", "null"], "enum": with_null(&["whole", "streamed"]) },
-            "reference": reference(),
+            "reference": reference_schema(),
         },
         // What contradicts itself: two voices, events that are no stream, MP3 in events where it is made of Ogg.
         "allOf": [
@@ -104,16 +100,6 @@ fn seed() -> Value {
     json!({ "type": ["integer", "null"], "minimum": 0, "maximum": INTEGER_MAX })
 }
 
-/// A clip that speaks in place of a voice, the same in every body and message.
-pub(super) fn reference() -> Value {
-    let mode: Vec<&str> = CLONE_MODES.iter().map(|(name, _)| *name).collect();
-    let clip = json!({ "type": "string", "format": CLIP, "description": "base64 of a WAV, FLAC, MP3, Ogg or WebM file" });
-    let transcript = json!({ "type": ["string", "null"], "maxLength": TRANSCRIPT_CHARACTERS_MAX / 4 });
-    json!({ "type": ["object", "null"], "required": ["audio"], "additionalProperties": false,
-        "properties": { "audio": clip, "transcript": transcript,
-            "mode": { "type": ["string", "null"], "enum": with_null(&mode) } } })
-}
-
 /// `POST /v1/realtime/client_secrets`.
 fn client_secret() -> Value {
     json!({
@@ -139,7 +125,7 @@ fn session() -> Value {
     let voice = json!({ "oneOf": [{ "type": "string", "minLength": 1, "maxLength": 256 },
         { "type": "object", "required": ["id"],
             "properties": { "id": { "type": "string", "minLength": 1, "maxLength": 256 } } }] });
-    let detection = part(json!({ "type": { "enum": ["server_vad", "semantic_vad"] } }));
+    let detection = part(json!({ "type": { "enum": ["server_vad", "semantic_vad", null] } }));
     let speed = json!({ "type": "number", "minimum": SPEED_MIN, "maximum": 1.5 });
     let own: serde_json::Map<String, Value> =
         sampling().into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
@@ -163,94 +149,56 @@ fn session() -> Value {
 
 /// `POST /v1/audio/voices`: docs/voices.md.
 fn voice_form() -> Value {
-    // No space first, and no control character anywhere.
-    let pattern =
-        r"^[^\x00-\x20\x7F-\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000][^\x00-\x1F\x7F-\x9F]*$";
-    let words = |most: usize| json!({ "type": "string", "pattern": pattern, "maxLength": most });
+    // What stands around a text is taken away.
+    let space = r"\x09-\x0D\x20\x85\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000";
+    let control = r"\x00-\x1F\x7F-\x9F";
+    let name = format!("^[{space}]*[^{space}{control}]([^{control}]*[^{space}{control}])?[{space}]*$");
+    let words =
+        |pattern: String, most: usize| json!({ "type": "string", "pattern": pattern, "maxLength": most });
     let mode = |words: &[&str]| json!({ "type": "string", "enum": words });
-    let modes: Vec<&str> = CLONE_MODES.iter().map(|(name, _)| *name).collect();
+    // The other, `in_context`, is what a transcript means by itself; without one it is refused.
+    let mut by_voice_alone = mode(&["speaker"]);
+    by_voice_alone["description"] = json!("without it: in_context where there is a transcript, else speaker");
     json!({
         "type": "object", "required": ["audio", "consent", "name"], "additionalProperties": false,
         "properties": {
-            "name": words(NAME_CHARACTERS_MAX),
+            "name": words(name, NAME_CHARACTERS_MAX),
             "audio": { "type": "string", "format": "binary" },
-            "consent": words(CONSENT_CHARACTERS_MAX),
+            "consent": words(format!("[^{space}]"), CONSENT_CHARACTERS_MAX),
             "transcript": text_max(TRANSCRIPT_CHARACTERS_MAX),
             "language": text_max(64),
-            "mode": mode(&modes),
+            "mode": by_voice_alone,
             // The third, `everyone`, needs the scope `admin`.
             "sharing": mode(&["subject", "tenant", "everyone"]),
-        },
-        // In context means with the clip's words.
-        "anyOf": [
-            both(&[("transcript", words(TRANSCRIPT_CHARACTERS_MAX))]),
-            { "properties": { "mode": mode(&["speaker"]) } },
-        ],
-    })
-}
-
-/// ElevenLabs' body. Fields that are not here change nothing.
-fn elevenlabs(characters_max: usize) -> Value {
-    json!({
-        "type": "object", "required": ["text"],
-        "properties": {
-            "text": spoken(characters_max),
-            "model_id": maybe(text_max(64)),
-            "language_code": maybe(text_max(16)),
-            "seed": seed(),
-            "reference": reference(),
         },
     })
 }
 
 /// Names of ElevenLabs' formats that are made here.
 pub(super) fn elevenlabs_format() -> RefOr<Schema> {
-    schema(json!({ "type": "string", "enum": ["pcm_8000", "pcm_16000", "pcm_22050", "pcm_24000", "pcm_44100",
-        "pcm_48000", "ulaw_8000", "alaw_8000", "opus_48000_32"] }))
+    schema(proto::elevenlabs::OutputFormat::schema())
 }
 
-/// Cartesia's body. Fields that are not here change nothing.
+/// Cartesia's body, in a language that is known here.
 fn cartesia(characters_max: usize, language: &Value) -> Value {
-    let rate = json!({ "type": "integer", "enum": [8_000, 16_000, 22_050, 24_000, 44_100, 48_000] });
-    let form = |container: &str, field: &str, kind: Value, required: &[&str]| {
-        json!({ "type": "object", "required": required,
-            "properties": { "container": is(container), field: kind, "sample_rate": rate } })
-    };
-    let encoding = |words: &[&str]| json!({ "type": "string", "enum": words });
-    let raw = encoding(&["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]);
-    let mut forms = vec![
-        form("raw", "encoding", raw, &["container", "encoding", "sample_rate"]),
-        form("wav", "encoding", encoding(&["pcm_s16le", "pcm_f32le"]), &["container", "sample_rate"]),
-    ];
-    if codecs::mp3::AVAILABLE {
-        let bits = json!({ "type": "integer", "minimum": 8_000, "maximum": 320_000 });
-        forms.push(form("mp3", "bit_rate", bits, &["container", "sample_rate"]));
+    let mut body = proto::cartesia::body_schema(characters_max);
+    for name in ["language", "locale"] {
+        body["properties"][name] = language.clone();
     }
-    json!({
-        "type": "object", "required": ["output_format", "transcript"],
-        "properties": {
-            "transcript": spoken(characters_max),
-            "model_id": maybe(text_max(64)),
-            "language": language,
-            "output_format": { "oneOf": forms },
-            "reference": reference(),
-        },
-    })
+    body
 }
 
-/// One of the languages by name or by code, which a country may follow.
+/// One of the languages by name or by code, which a region may follow; in any case of letters.
 fn language(known: &[&str]) -> Value {
     let mut language = maybe(text_max(64));
     if !known.is_empty() {
-        language["pattern"] = json!(format!("^({})([-_][A-Za-z]{{2}})?$", known.join("|")));
+        let any_case =
+            |name: &str| -> String { name.chars().map(|c| format!("[{c}{}]", c.to_uppercase())).collect() };
+        let region = |name: &str| if name.len() == 2 { r"([-_][\s\S]*)?" } else { "" };
+        let names: Vec<String> = known.iter().map(|name| any_case(name) + region(name)).collect();
+        language["pattern"] = json!(format!("^({})$", names.join("|")));
     }
     language
-}
-
-/// Text that can be spoken.
-fn spoken(characters_max: usize) -> Value {
-    json!({ "type": "string", "format": SPOKEN, "minLength": 1, "maxLength": characters_max,
-        "description": "text with a letter or a digit" })
 }
 
 /// An object with all of these fields, each of this kind.
@@ -276,7 +224,7 @@ fn no_mp3_in_events() -> Value {
 }
 
 pub(super) fn name() -> RefOr<Schema> {
-    schema(json!({ "type": "string", "minLength": 1, "maxLength": 64 }))
+    schema(json!({ "type": "string", "minLength": 1 }))
 }
 
 pub(super) fn object() -> RefOr<Schema> {

@@ -30,6 +30,10 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
 
+/// What stands at a socket's path.
+const SOCKET: &str =
+    "A WebSocket, described in /asyncapi.json. A request that is no upgrade is answered with 426.";
+
 /// Statuses that any endpoint may refuse with, and what they say.
 const REFUSALS: [(&str, &str); 12] = [
     ("400", "it can never succeed as it is; `code` and `param` say why"),
@@ -74,6 +78,15 @@ fn typed() -> OpenApi {
     for (path, method, operation) in operations() {
         paths = paths.path(path, PathItem::new(method, operation));
     }
+    for (path, summary) in sockets::summaries() {
+        // No operation: what is said on it is no request and answer.
+        let mut socket = PathItem::default();
+        (socket.summary, socket.description) = (Some(summary.to_owned()), Some(SOCKET.to_owned()));
+        if path.contains("{voice}") {
+            socket.parameters = Some(vec![RefOr::T(parameter(ParameterIn::Path, "voice", bodies::text()))]);
+        }
+        paths = paths.path(path, socket);
+    }
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let mut schemas = vec![(ErrorBody::name().to_string(), ErrorBody::schema())];
     ErrorBody::schemas(&mut schemas);
@@ -109,14 +122,6 @@ fn operations() -> Vec<(&'static str, HttpMethod, Operation)> {
             format.required = Required::True;
         }
         voice(bodies::name()).into_iter().chain([format]).collect::<Vec<_>>()
-    };
-    let socket = |about: &str| {
-        let refused = ResponseBuilder::new().description("the request is no upgrade to a WebSocket");
-        let mut operation = plain(about, vec![], None, vec![]);
-        operation.responses.responses.remove("200");
-        operation.responses.responses.insert("101".to_owned(), switched());
-        operation.responses.responses.insert("426".to_owned(), RefOr::T(refused.build()));
-        operation
     };
     let listing = |schema| vec![(json, schema)];
     let sound = || bodies::media_types().map(|kind| (kind, bodies::bytes())).collect::<Vec<_>>();
@@ -205,19 +210,6 @@ fn operations() -> Vec<(&'static str, HttpMethod, Operation)> {
                 vec![("text/event-stream", bodies::object())],
             ),
         ),
-        ("/v1/stream", Get, socket("The native WebSocket: docs/protocol.md.")),
-        ("/v1/realtime", Get, socket("OpenAI Realtime's WebSocket: docs/realtime.md.")),
-        (
-            "/v1/text-to-speech/{voice}/stream-input",
-            Get,
-            with(voice(bodies::text()), socket("ElevenLabs' WebSocket.")),
-        ),
-        (
-            "/v1/text-to-speech/{voice}/multi-stream-input",
-            Get,
-            with(voice(bodies::text()), socket("The same, many contexts.")),
-        ),
-        ("/tts/websocket", Get, socket("Cartesia's WebSocket.")),
     ]
 }
 
@@ -274,10 +266,6 @@ fn request(kind: &str, body: &str) -> RequestBody {
 fn optional(kind: &str, body: &str) -> RequestBody {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(body))).build();
     RequestBodyBuilder::new().content(kind, content).build()
-}
-
-fn switched() -> RefOr<utoipa::openapi::Response> {
-    RefOr::T(ResponseBuilder::new().description("a WebSocket").build())
 }
 
 #[cfg(test)]

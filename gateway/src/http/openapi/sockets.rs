@@ -1,17 +1,14 @@
 //! `GET /asyncapi.json`: what is said on every socket, as AsyncAPI 3.0. Messages are described by the types that make
 //! them; those of OpenAI Realtime, which are theirs, by the names of the events that are known here; those of clients of
-//! ElevenLabs and Cartesia by the fields that are read of them, which a test holds to their readers.
+//! ElevenLabs and Cartesia by the tables that they are read by.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use codecs::stretch::{SPEED_MAX, SPEED_MIN};
 use proto::{cartesia, elevenlabs, realtime, wire};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 use utoipa::{PartialSchema, ToSchema};
-
-use super::bodies;
 
 /// One socket.
 struct Socket {
@@ -26,6 +23,11 @@ struct Socket {
 
 pub(in crate::http) async fn answer() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document().to_string()).into_response()
+}
+
+/// Path of every socket, and what it is.
+pub(super) fn summaries() -> impl Iterator<Item = (&'static str, &'static str)> {
+    sockets().into_iter().map(|socket| (socket.address, socket.about))
 }
 
 fn document() -> Value {
@@ -99,59 +101,24 @@ fn sockets() -> [Socket; 5] {
             name: "elevenlabsOne",
             address: "/v1/text-to-speech/{voice}/stream-input",
             about: "ElevenLabs' socket of one context: docs/elevenlabs-cartesia.md.",
-            says: elevenlabs_client(),
+            says: elevenlabs::message_schema(),
             hears: named(&elevenlabs::ServerMessage::name()),
         },
         Socket {
             name: "elevenlabsMany",
             address: "/v1/text-to-speech/{voice}/multi-stream-input",
             about: "ElevenLabs' socket of many contexts: docs/elevenlabs-cartesia.md.",
-            says: elevenlabs_client(),
+            says: elevenlabs::message_schema(),
             hears: named(&elevenlabs::ServerMessage::name()),
         },
         Socket {
             name: "cartesia",
             address: "/tts/websocket",
             about: "Cartesia's socket: docs/elevenlabs-cartesia.md.",
-            says: cartesia_client(),
+            says: cartesia::message_schema(),
             hears: named(&cartesia::Event::name()),
         },
     ]
-}
-
-/// What a client of ElevenLabs' sockets says. Fields that are not here change nothing.
-fn elevenlabs_client() -> Value {
-    json!({ "type": "object", "properties": {
-        "text": text(), "context_id": text(), "flush": flag(), "close_context": flag(), "close_socket": flag(),
-        "voice_settings": { "type": "object", "properties": { "speed": speed() } },
-        "reference": bodies::reference() } })
-}
-
-/// What a client of Cartesia's socket says. What opens a context is read of its first message alone.
-fn cartesia_client() -> Value {
-    json!({ "type": "object", "required": ["context_id"], "properties": {
-        "context_id": text(), "cancel": flag(), "transcript": text(), "continue": flag(), "flush": flag(),
-        "max_buffer_delay_ms": { "type": "integer", "minimum": 0, "maximum": 5_000 },
-        "add_timestamps": flag(), "model_id": text(), "language": text(), "locale": text(),
-        "seed": { "type": "integer", "minimum": 0, "maximum": wire::INTEGER_MAX },
-        "voice": { "oneOf": [text(), { "type": "object", "required": ["id"],
-            "properties": { "id": text(), "mode": text() } }] },
-        "output_format": { "type": "object", "required": ["container", "encoding", "sample_rate"], "properties": {
-            "container": text(), "encoding": text(), "sample_rate": { "type": "integer" } } },
-        "generation_config": { "type": "object", "properties": { "speed": speed() } },
-        "reference": bodies::reference() } })
-}
-
-fn text() -> Value {
-    json!({ "type": "string" })
-}
-
-fn flag() -> Value {
-    json!({ "type": "boolean" })
-}
-
-fn speed() -> Value {
-    json!({ "type": "number", "minimum": SPEED_MIN, "maximum": SPEED_MAX })
 }
 
 /// The schema of a type and of all it is made of.
@@ -171,7 +138,8 @@ mod tests {
     fn wrong(schema: &Value, path: &str, found: &mut Vec<(String, Value)>) {
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
             let path = format!("{path}{name}");
-            let is_text = field["type"] == "string" || field["type"][0] == "string";
+            let is_text =
+                field["const"].is_string() || field["type"] == "string" || field["type"][0] == "string";
             found.push((path.clone(), if is_text { json!(7) } else { json!([]) }));
             wrong(field, &format!("{path}."), found);
             wrong(&field["oneOf"][1], &format!("{path}."), found);
@@ -200,8 +168,8 @@ mod tests {
             "output_format": { "container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000 } });
         type Make<'a> = &'a dyn Fn() -> Box<dyn Dialect>;
         let cases: [(Value, Value, Make<'_>); 2] = [
-            (elevenlabs_client(), eleven, &|| Box::new(elevenlabs::Socket::new(options()))),
-            (cartesia_client(), sonic, &|| Box::new(cartesia::Socket::new())),
+            (elevenlabs::message_schema(), eleven, &|| Box::new(elevenlabs::Socket::new(options()))),
+            (cartesia::message_schema(), sonic, &|| Box::new(cartesia::Socket::new())),
         ];
         for (schema, message, make) in cases {
             let said = |message: &Value| {
