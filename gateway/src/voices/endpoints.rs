@@ -56,8 +56,7 @@ pub(crate) async fn create(
     let _guard = app.drain.enter();
     let store = store(&app)?;
     let bytes_max = app.config.voices.upload_bytes_max;
-    let mut room = app.bodies.room();
-    let form = form::read(request, bytes_max, &mut room).await?;
+    let (form, room) = form::read(request, bytes_max, app.bodies.room()).await?;
     if form.sharing == Sharing::Everyone && !caller.scopes.allow(Scope::Admin) {
         let message = "sharing with everyone needs the scope admin";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message).param("sharing"));

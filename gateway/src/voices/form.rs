@@ -7,6 +7,7 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 
+use super::intake::Intake;
 use super::record::{Mode, Sharing};
 use crate::bodies::Room;
 use crate::error::ApiError;
@@ -14,8 +15,8 @@ use crate::error::ApiError;
 /// A form must have arrived by then.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const PARTS_MAX: usize = 16;
-/// Bytes of a form beside its file: fields and borders.
-const FIELDS_BYTES_MAX: usize = 65_536;
+/// Bytes of a form beside its file: fields, their heads and borders.
+pub(super) const FIELDS_BYTES_MAX: usize = 65_536;
 pub(crate) const NAME_CHARACTERS_MAX: usize = 128;
 pub(crate) const CONSENT_CHARACTERS_MAX: usize = 4_000;
 const FIELDS: &str = "name, audio, consent, transcript, language, mode, sharing";
@@ -37,11 +38,16 @@ pub(super) const fn bytes_max(file_max: usize) -> usize {
     file_max + FIELDS_BYTES_MAX
 }
 
+/// The form, and the room that it takes.
+///
 /// # Errors
-/// 413 before a body that says it is too long is read, 415 for another kind of body, 400 for a wrong field.
-pub(super) async fn read(mut request: Request, file_max: usize, room: &mut Room) -> Result<Form, ApiError> {
+/// 413 before a body that says it is too long is read, 415 for another kind of body, 400 for a wrong field, 503
+/// without room.
+pub(super) async fn read(request: Request, file_max: usize, room: Room) -> Result<(Form, Room), ApiError> {
     check_head(request.headers(), file_max)?;
-    // The library gathers a part's head before anyone can look at it, however long it is.
+    let intake = Intake::new(room);
+    let (head, body) = request.into_parts();
+    let mut request = Request::from_parts(head, intake.of(body));
     DefaultBodyLimit::max(bytes_max(file_max)).apply(&mut request);
     let form = Multipart::from_request(request, &()).await.map_err(|rejection| {
         invalid("multipart", &format!("the form cannot be read: {}", rejection.body_text()))
@@ -50,7 +56,10 @@ pub(super) async fn read(mut request: Request, file_max: usize, room: &mut Room)
         let message = "the form did not arrive in time";
         ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
     };
-    tokio::time::timeout(TIMEOUT, collect(form, file_max, room)).await.unwrap_or_else(|_| Err(late()))
+    let form = tokio::time::timeout(TIMEOUT, collect(form, file_max, &intake)).await;
+    // The library knows of a body only that it broke off; whoever read it knows why.
+    let form = form.unwrap_or_else(|_| Err(late())).map_err(|error| intake.refusal().unwrap_or(error))?;
+    Ok((form, intake.into_room()))
 }
 
 fn check_head(headers: &HeaderMap, file_max: usize) -> Result<(), ApiError> {
@@ -71,7 +80,7 @@ fn check_head(headers: &HeaderMap, file_max: usize) -> Result<(), ApiError> {
     }
 }
 
-async fn collect(mut parts: Multipart, file_max: usize, room: &mut Room) -> Result<Form, ApiError> {
+async fn collect(mut parts: Multipart, file_max: usize, intake: &Intake) -> Result<Form, ApiError> {
     let broken = |error: MultipartError| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => too_large(file_max),
         _ => invalid("multipart", "the form breaks off or its parts cannot be told apart"),
@@ -89,22 +98,22 @@ async fn collect(mut parts: Multipart, file_max: usize, room: &mut Room) -> Resu
                 if !form.audio.is_empty() {
                     return Err(ApiError::bad_request("duplicate_field", "one file, once").param("audio"));
                 }
-                form.audio = bytes(field, file_max, room).await?;
+                form.audio = bytes(field, file_max, Some(intake)).await?;
             }
-            "name" => form.name = text(field, "name", NAME_CHARACTERS_MAX, room).await?,
-            "consent" => form.consent = text(field, "consent", CONSENT_CHARACTERS_MAX, room).await?,
+            "name" => form.name = text(field, "name", NAME_CHARACTERS_MAX).await?,
+            "consent" => form.consent = text(field, "consent", CONSENT_CHARACTERS_MAX).await?,
             "transcript" => {
-                form.transcript = filled(text(field, "transcript", TRANSCRIPT_CHARACTERS_MAX, room).await?)
+                form.transcript = filled(text(field, "transcript", TRANSCRIPT_CHARACTERS_MAX).await?)
             }
-            "language" => form.language = filled(text(field, "language", 64, room).await?),
+            "language" => form.language = filled(text(field, "language", 64).await?),
             "mode" => {
-                let word = text(field, "mode", 64, room).await?;
+                let word = text(field, "mode", 64).await?;
                 let found = CLONE_MODES.iter().find(|(name, _)| *name == word);
                 let (_, mode) = found.ok_or_else(|| out_of_range("mode", "in_context or speaker"))?;
                 form.mode = Some((*mode).into());
             }
             "sharing" => {
-                form.sharing = match text(field, "sharing", 64, room).await?.as_str() {
+                form.sharing = match text(field, "sharing", 64).await?.as_str() {
                     "subject" => Sharing::Subject,
                     "tenant" => Sharing::Tenant,
                     "everyone" => Sharing::Everyone,
@@ -147,7 +156,8 @@ fn complete(form: Form) -> Result<Form, ApiError> {
     Ok(form)
 }
 
-async fn bytes(mut field: Field<'_>, max: usize, room: &mut Room) -> Result<Vec<u8>, ApiError> {
+/// A part's bytes; those of the file are told to `file`.
+async fn bytes(mut field: Field<'_>, max: usize, file: Option<&Intake>) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     while let Some(piece) = field.chunk().await.map_err(|error| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => too_large(max),
@@ -156,7 +166,9 @@ async fn bytes(mut field: Field<'_>, max: usize, room: &mut Room) -> Result<Vec<
         if bytes.len() + piece.len() > max {
             return Err(too_large(max));
         }
-        room.take(piece.len())?;
+        if let Some(intake) = file {
+            intake.of_the_file(piece.len());
+        }
         bytes.extend_from_slice(&piece);
     }
     Ok(bytes)
@@ -166,9 +178,8 @@ async fn text(
     field: Field<'_>,
     name: &str,
     characters_max: usize,
-    room: &mut Room,
 ) -> Result<String, ApiError> {
-    let bytes = bytes(field, FIELDS_BYTES_MAX, room).await?;
+    let bytes = bytes(field, FIELDS_BYTES_MAX, None).await?;
     let text = String::from_utf8(bytes).map_err(|_| out_of_range(name, "UTF-8"))?;
     let text = text.trim().to_owned();
     if text.chars().count() > characters_max {

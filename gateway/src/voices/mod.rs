@@ -8,6 +8,7 @@ mod clip;
 mod disk;
 mod endpoints;
 mod form;
+mod intake;
 mod manifest;
 mod record;
 mod resolve;

@@ -1,10 +1,10 @@
 //! Room for all bodies together: it is taken by what has come, refused when it is gone, and given back.
 
 use gateway::config::{ConfigError, Layers};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Running, eventually, post, start_with};
+use crate::support::{PATIENCE, Running, eventually, parse, post, start_with};
 use crate::voices::{CLARA, Kept, speech, upload};
 
 fn config(kept: &Kept, bytes: u64) -> Result<gateway::config::Config, ConfigError> {
@@ -61,6 +61,35 @@ async fn bodies_that_come_slowly_take_no_more_than_their_room_and_the_next_is_to
     drop(held);
     eventually("all is given back", async || taken().await == 0.0).await;
     assert_eq!(upload(&server, None, &parts("cold")).await.status, 200);
+}
+
+/// The library that reads forms gathers whatever it cannot take apart yet: heads, and what stands before the first
+/// border.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_in_a_form_beside_its_file_takes_room_and_is_cut_off_at_its_bound() {
+    let kept = Kept::new("beside");
+    let server = start_with(config(&kept, 12_000_000).expect("valid")).await;
+    let taken = async || server.metric("voxlane_bodies_bytes", "").await;
+    let form = "multipart/form-data; boundary=border";
+    let head = "--border\r\ncontent-disposition: form-data; name=\"name\"; x=\"";
+    let heads = "--border\r\nx: y\r\n";
+    for begins in [head, heads, "", "--border--\r\n"] {
+        let held = halfway(&server, "/v1/audio/voices", form, begins, 50_000).await;
+        if begins != "--border--\r\n" {
+            eventually("it has come and is counted", async || taken().await >= 50_000.0).await;
+        }
+        drop(held);
+        eventually("it is given back", async || taken().await == 0.0).await;
+        let mut held = halfway(&server, "/v1/audio/voices", form, begins, 350_000).await;
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(PATIENCE, held.read_to_end(&mut answer));
+        let _ended = read.await.unwrap_or_else(|_| panic!("{begins:?}: no answer"));
+        let answer = parse(&answer);
+        let wanted = if begins == "--border--\r\n" { (400, "missing_field") } else { (413, "body_too_large") };
+        assert_eq!((answer.status, answer.code().as_str()), wanted, "{begins:?}: {}", answer.text());
+        drop(held);
+        eventually("it is given back", async || taken().await == 0.0).await;
+    }
 }
 
 #[test]
