@@ -37,7 +37,7 @@ pub struct App {
     pub(crate) drain: Drain,
     pub(crate) encode: EncodePool,
     pub(crate) connections: Places,
-    pub(crate) bodies: Bodies,
+    pub(crate) bodies: Arc<Bodies>,
     pub(crate) sessions: Registry,
     /// How fast voices speak, as far as sessions that have ended and whole texts have shown.
     paces: Mutex<Paces>,
@@ -61,7 +61,7 @@ impl App {
         let sessions = config.server.sessions_max as usize;
         let connections = Places::new(config.server.connections_max as usize);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let bodies = Bodies::new(config.server.bodies_bytes_max, cores);
+        let bodies = Arc::new(Bodies::new(config.server.bodies_bytes_max, cores));
         // One piece of each live context can wait; a session seldom has more than two.
         let bound = (sessions * 2).max(64);
         let encode = EncodePool::start(config.opus.threads, bound, clock, &metrics)?;

@@ -16,6 +16,7 @@ mod encode;
 mod error;
 mod file;
 mod http;
+mod inflow;
 mod input;
 mod lexicons;
 mod listen;

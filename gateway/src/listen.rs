@@ -14,8 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tower::ServiceExt;
 
+use crate::bodies::Bodies;
 use crate::config::ConfigError;
 use crate::drain::Drain;
+use crate::inflow::{Counted, Inflow};
 use crate::metrics::Metrics;
 use crate::places::{Place, Placed, Places};
 use crate::proxies::Peer;
@@ -45,6 +47,8 @@ pub(crate) struct Service {
     /// Answers one request of a connection that found every place taken.
     pub(crate) full: Router,
     pub(crate) places: Places,
+    /// Where long messages find room.
+    pub(crate) bodies: Arc<Bodies>,
     pub(crate) handshake_timeout: Duration,
 }
 
@@ -216,12 +220,15 @@ impl Front {
     {
         let from = Connected { peer, tls: self.tls.is_some() && peer != Peer::Unix };
         let timeout = service.handshake_timeout;
+        let inflow = Inflow::new(&service.bodies);
+        let socket = Counted::new(socket, inflow.clone());
         let router = if has_place { service.router } else { service.full };
         let answers = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-            let router = router.clone();
+            let (router, inflow) = (router.clone(), inflow.clone());
             async move {
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(from);
+                request.extensions_mut().insert(inflow);
                 let answer: Result<_, Infallible> = router.oneshot(request).await;
                 answer
             }

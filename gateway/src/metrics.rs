@@ -344,7 +344,7 @@ fn describe() {
         describe_counter!(name, about);
     }
     let gauges = [
-        ("voxlane_bodies_bytes", "Request bodies in memory, of all requests together"),
+        ("voxlane_bodies_bytes", "Request bodies and long messages in memory, of all together"),
         ("voxlane_connections_open", "Public connections that hold a place: HTTP and WebSocket"),
         ("voxlane_device_contexts_open", "Contexts open on one device"),
         ("voxlane_device_contexts_running", "Contexts that hold a slot of one device"),

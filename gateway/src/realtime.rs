@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -18,6 +17,7 @@ use crate::app::App;
 use crate::auth::{Caller, Kind};
 use crate::error::ApiError;
 use crate::http::RequestId;
+use crate::inflow;
 use crate::stream::{Endpoint, Refusal, enter, refused_upgrade};
 
 /// Voice agents keep a session open between turns: as long as the protocol's own service does.
@@ -37,7 +37,7 @@ pub(crate) async fn upgrade(
     Extension(id): Extension<RequestId>,
     Extension(caller): Extension<Caller>,
     asked: Result<Query<Asked>, QueryRejection>,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    upgrade: Result<inflow::Upgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Response> {
     let upgrade = upgrade.map_err(|rejection| refused_upgrade(&rejection))?;
     let asked = asked.map_err(|_| twice().into_response())?.0;

@@ -115,6 +115,7 @@ impl Server {
             router: admin::router(Arc::clone(&app)),
             full: http::full(Arc::clone(&app)),
             places: Places::new(ADMIN_CONNECTIONS_MAX),
+            bodies: Arc::clone(&app.bodies),
             handshake_timeout,
         };
         let admin = Listener::Tcp(self.admin);
@@ -125,6 +126,7 @@ impl Server {
             router: http::router(Arc::clone(&app)),
             full: http::full(Arc::clone(&app)),
             places: app.connections.clone(),
+            bodies: Arc::clone(&app.bodies),
             handshake_timeout,
         };
         let (front, leaving) =

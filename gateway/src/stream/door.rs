@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::extract::ws::WebSocketUpgrade;
 use axum::http::StatusCode;
 use axum::response::Response;
 use contract::{EngineInfo, Span};
@@ -16,6 +15,7 @@ use crate::app::App;
 use crate::auth::{Caller, Principal, TokenEnd};
 use crate::error::ApiError;
 use crate::http::RequestId;
+use crate::inflow::Upgrade;
 use crate::usage::Account;
 use crate::voices::{Shelf, Viewer};
 
@@ -72,7 +72,7 @@ pub(crate) fn enter(
     app: &Arc<App>,
     id: RequestId,
     caller: Caller,
-    upgrade: WebSocketUpgrade,
+    upgrade: Upgrade,
     endpoint: Endpoint,
     tell: impl FnOnce(&ApiError, &str) -> Refusal,
 ) -> Result<Response, ApiError> {
@@ -84,7 +84,7 @@ pub(crate) fn enter(
         Ok(caller) => caller,
         Err(error) => {
             app.metrics.error(error.code);
-            return Ok(refusal::tell(upgrade, endpoint.protocols, tell(&error, &id.0)));
+            return Ok(refusal::tell(upgrade.socket, endpoint.protocols, tell(&error, &id.0)));
         }
     };
     let Some(place) = app.sessions.enter() else {
@@ -98,7 +98,9 @@ pub(crate) fn enter(
     let owner = TokenEnd::of(&caller, app.auth.policy().leeway_s, app.clock);
     let guard = Arc::new(app.drain.enter());
     let buffer = app.config.stream.write_buffer_bytes;
+    let inflow = upgrade.inflow;
     let upgrade = upgrade
+        .socket
         .protocols(protocols.iter().copied())
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(READ_BUFFER_BYTES)
@@ -109,7 +111,7 @@ pub(crate) fn enter(
     let start = Start { engine, config, dialect, place, owner, account };
     Ok(upgrade.on_upgrade(async move |websocket| {
         // The socket's tasks hold the guard too: a session has ended when its Close has left.
-        let socket = socket::start(websocket, events, &guard);
+        let socket = socket::start(websocket, inflow, events, &guard);
         // A task of its own: this one is as large as all it was made of, for as long as it lives.
         tokio::spawn(drive::run(app, start, socket, guard));
     }))

@@ -20,7 +20,7 @@ use super::engine_side::{EngineSide, Reply};
 use super::late_queue::LateQueue;
 use super::references::Judged;
 use super::registry::{Attach, Place, Visit};
-use super::socket::{Activity, Event, Outgoing, Socket};
+use super::socket::{Activity, Came, Event, Outgoing, Socket};
 use super::watch::Watch;
 use crate::app::App;
 use crate::auth::TokenEnd;
@@ -43,7 +43,7 @@ enum Wake {
     Engine(Box<Tagged>),
     Reference(Box<Judged>),
     Retry,
-    Socket(Event),
+    Socket(Came),
     Timeout(TimeoutReason),
     TokenEnd,
     Visit(Visit),
@@ -124,7 +124,7 @@ impl Drop for Counted {
 async fn next_event(socket: &mut Option<Socket>) -> Wake {
     let Some(socket) = socket else { return std::future::pending().await };
     match socket.next().await {
-        Activity::Event(event) => Wake::Socket(event),
+        Activity::Event(came) => Wake::Socket(came),
         Activity::Written(bytes) => Wake::Written(bytes),
     }
 }
@@ -228,7 +228,10 @@ impl Drive {
                 self.session.handle_reference(now, context, clip);
             }
             Wake::Retry => self.encoders.retry(),
-            Wake::Socket(event) => self.event(now, event),
+            Wake::Socket(Came { event, room }) => {
+                self.event(now, event);
+                drop(room);
+            }
             Wake::Timeout(reason) => {
                 self.app.metrics.session_woke(reason.name());
                 self.session.handle_timeout(now);
@@ -278,6 +281,7 @@ impl Drive {
                 self.app.sessions.lose(&self.owner.resume_key(&self.token));
                 self.session.handle_detach(now);
             }
+            Event::NoRoom => self.session.handle_close(now, CloseCode::Overload, None),
             Event::Ping => self.session.handle_ping(now),
             Event::Pong(payload) => {
                 self.watch.pong(now, &payload);

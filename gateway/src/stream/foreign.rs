@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
@@ -19,8 +18,9 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::http::{RequestId, Segment};
+use crate::inflow;
 
-type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+type Upgrade = Result<inflow::Upgrade, WebSocketUpgradeRejection>;
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
 /// Silence after which the services close a socket, and that their clients count on.

@@ -23,7 +23,6 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -33,6 +32,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::http::RequestId;
+use crate::inflow;
 
 pub(crate) use door::{Endpoint, enter};
 pub(crate) use foreign::{cartesia, elevenlabs_many, elevenlabs_one};
@@ -44,10 +44,10 @@ pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
     Extension(id): Extension<RequestId>,
     Extension(caller): Extension<Caller>,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    upgrade: Result<inflow::Upgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Response> {
     let upgrade = upgrade.map_err(|rejection| refused_upgrade(&rejection))?;
-    if !upgrade.requested_protocols().any(|given| given == SUBPROTOCOL) {
+    if !upgrade.socket.requested_protocols().any(|given| given == SUBPROTOCOL) {
         let message = format!("offer the subprotocol {SUBPROTOCOL} in Sec-WebSocket-Protocol");
         return Err(ApiError::bad_request("subprotocol_required", message).into_response());
     }

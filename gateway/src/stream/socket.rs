@@ -12,7 +12,9 @@ use proto::wire::CloseCode;
 use tokio::sync::{Notify, mpsc};
 use tokio_tungstenite::tungstenite;
 
+use crate::bodies::Room;
 use crate::drain::Guard;
+use crate::inflow::Inflow;
 
 /// Messages read and not yet handled: a message can be 256 KiB, so few are enough to bound memory.
 pub(super) const EVENTS: usize = 8;
@@ -37,6 +39,8 @@ pub(super) enum Event {
     Closed,
     /// The socket ended without one.
     Lost,
+    /// A message for which there was no room.
+    NoRoom,
     Ping,
     Pong(Bytes),
     Text(axum::extract::ws::Utf8Bytes),
@@ -44,6 +48,13 @@ pub(super) enum Event {
     TooBig,
     /// Bytes that are no WebSocket.
     Violation,
+}
+
+/// An event, and the room that its message takes until it has been handled.
+#[derive(Debug)]
+pub(super) struct Came {
+    pub(super) event: Event,
+    pub(super) room: Option<Room>,
 }
 
 /// What goes onto it.
@@ -60,7 +71,7 @@ pub(super) enum Outgoing {
 /// a channel takes room for 32 of them when it is made, and an idle session should be small.
 #[derive(Debug)]
 pub(super) struct Socket {
-    events: mpsc::Receiver<Box<Event>>,
+    events: mpsc::Receiver<Box<Came>>,
     outgoing: mpsc::Sender<Box<Outgoing>>,
     shared: Arc<Shared>,
     seen: u64,
@@ -81,7 +92,7 @@ struct Shared {
 /// What happens at a socket.
 #[derive(Debug)]
 pub(super) enum Activity {
-    Event(Event),
+    Event(Came),
     /// So many more payload bytes were taken.
     Written(u64),
 }
@@ -92,7 +103,15 @@ pub(super) struct NotTaken;
 
 /// Splits a WebSocket and starts both tasks, which hold `guard` until the socket is done with. At most
 /// `events` messages are read ahead.
-pub(super) fn start(websocket: WebSocket, events: usize, guard: &Arc<Guard>) -> Socket {
+pub(super) fn start(
+    websocket: WebSocket,
+    inflow: Option<Inflow>,
+    events: usize,
+    guard: &Arc<Guard>,
+) -> Socket {
+    if let Some(inflow) = &inflow {
+        inflow.expect_messages();
+    }
     let (mut sink, mut stream) = websocket.split();
     let (event_sender, events) = mpsc::channel(events.max(1));
     let (outgoing, mut messages) = mpsc::channel(OUTGOING);
@@ -102,7 +121,7 @@ pub(super) fn start(websocket: WebSocket, events: usize, guard: &Arc<Guard>) -> 
     // its arguments twice. And what comes only at the end has a box of its own.
     let (at_reader, at_writer) = (Arc::clone(&shared), Arc::clone(&shared));
     tokio::spawn(async move {
-        let unreadable = take_messages(&mut stream, &event_sender).await;
+        let unreadable = take_messages(&mut stream, inflow.as_ref(), &event_sender).await;
         Box::pin(linger(&mut stream, &at_reader, unreadable)).await;
         drop(reading);
     });
@@ -140,7 +159,7 @@ impl Socket {
             tokio::select! {
                 biased;
                 event = self.events.recv() => {
-                    return Activity::Event(event.map_or(Event::Lost, |event| *event));
+                    return Activity::Event(event.map_or(Came { event: Event::Lost, room: None }, |came| *came));
                 }
                 () = changed => {}
             }
@@ -159,7 +178,11 @@ impl Socket {
 }
 
 /// Takes messages until the socket ends, or the drive; whether something came that cannot be read.
-async fn take_messages(stream: &mut SplitStream<WebSocket>, events: &mpsc::Sender<Box<Event>>) -> bool {
+async fn take_messages(
+    stream: &mut SplitStream<WebSocket>,
+    inflow: Option<&Inflow>,
+    events: &mpsc::Sender<Box<Came>>,
+) -> bool {
     loop {
         let item = tokio::select! {
             item = stream.next() => item,
@@ -168,16 +191,28 @@ async fn take_messages(stream: &mut SplitStream<WebSocket>, events: &mpsc::Sende
         let event = match item {
             Some(Ok(Message::Text(text))) => Event::Text(text),
             Some(Ok(Message::Binary(bytes))) => Event::Binary(bytes),
-            Some(Ok(Message::Ping(_))) => Event::Ping,
-            Some(Ok(Message::Pong(payload))) => Event::Pong(payload),
+            Some(Ok(Message::Ping(payload))) => {
+                inflow.inspect(|inflow| inflow.passed(payload.len()));
+                Event::Ping
+            }
+            Some(Ok(Message::Pong(payload))) => {
+                inflow.inspect(|inflow| inflow.passed(payload.len()));
+                Event::Pong(payload)
+            }
             Some(Ok(Message::Close(_))) => Event::Closed,
+            Some(Err(_)) if inflow.is_some_and(Inflow::refused) => Event::NoRoom,
             Some(Err(error)) => judge(error),
             None => Event::Lost,
         };
-        let unreadable = matches!(event, Event::TooBig | Event::Violation);
+        let unreadable = matches!(event, Event::NoRoom | Event::TooBig | Event::Violation);
         let last = unreadable || matches!(event, Event::Closed | Event::Lost);
+        // What could not be read whole is there until the socket has gone.
+        let room = match (inflow, &event) {
+            (Some(inflow), Event::Text(_) | Event::Binary(_)) => inflow.whole(),
+            _ => None,
+        };
         // A drive that has ended wants no more.
-        if events.send(Box::new(event)).await.is_err() || last {
+        if events.send(Box::new(Came { event, room })).await.is_err() || last {
             return unreadable;
         }
     }

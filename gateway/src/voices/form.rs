@@ -174,11 +174,7 @@ async fn bytes(mut field: Field<'_>, max: usize, file: Option<&Intake>) -> Resul
     Ok(bytes)
 }
 
-async fn text(
-    field: Field<'_>,
-    name: &str,
-    characters_max: usize,
-) -> Result<String, ApiError> {
+async fn text(field: Field<'_>, name: &str, characters_max: usize) -> Result<String, ApiError> {
     let bytes = bytes(field, FIELDS_BYTES_MAX, None).await?;
     let text = String::from_utf8(bytes).map_err(|_| out_of_range(name, "UTF-8"))?;
     let text = text.trim().to_owned();

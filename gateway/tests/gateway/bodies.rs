@@ -85,11 +85,53 @@ async fn what_comes_in_a_form_beside_its_file_takes_room_and_is_cut_off_at_its_b
         let read = tokio::time::timeout(PATIENCE, held.read_to_end(&mut answer));
         let _ended = read.await.unwrap_or_else(|_| panic!("{begins:?}: no answer"));
         let answer = parse(&answer);
-        let wanted = if begins == "--border--\r\n" { (400, "missing_field") } else { (413, "body_too_large") };
+        let wanted =
+            if begins == "--border--\r\n" { (400, "missing_field") } else { (413, "body_too_large") };
         assert_eq!((answer.status, answer.code().as_str()), wanted, "{begins:?}: {}", answer.text());
         drop(held);
         eventually("it is given back", async || taken().await == 0.0).await;
     }
+}
+
+/// A message of `bytes`, of which all but the last comes.
+async fn most_of_a_message(server: &Running, path: &str, bytes: usize) -> TcpStream {
+    let mut socket = TcpStream::connect(server.public).await.expect("connects");
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+        server.public
+    );
+    socket.write_all(head.as_bytes()).await.expect("sent");
+    // Text, masked by zeros.
+    let mut frame = vec![0x81, 0xff];
+    frame.extend_from_slice(&(bytes as u64).to_be_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.resize(frame.len() + bytes - 1, b' ');
+    // Who is refused may be closed before all has been sent.
+    let _sent = socket.write_all(&frame).await;
+    socket
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_messages_share_the_room_of_bodies_and_who_finds_none_is_closed_as_overload() {
+    let kept = Kept::new("messages");
+    let server = start_with(config(&kept, 12_000_000).expect("valid")).await;
+    let taken = async || server.metric("voxlane_bodies_bytes", "").await;
+    let mut first = most_of_a_message(&server, "/v1/realtime", 8_000_000).await;
+    eventually("it has come", async || taken().await >= 7_999_999.0).await;
+    let second = most_of_a_message(&server, "/v1/realtime", 8_000_000).await;
+    let overload = async || server.metric("voxlane_sessions_closed_total", "overload").await;
+    eventually("the second is closed", async || overload().await == 1.0).await;
+    assert!(taken().await <= 12_000_000.0);
+    drop(second);
+    eventually("its room is given back", async || taken().await < 8_100_000.0).await;
+    // A clip in another protocol's message finds room, and the first message can still be finished.
+    let third = most_of_a_message(&server, "/tts/websocket", 300_000).await;
+    eventually("it has come", async || taken().await > 8_250_000.0).await;
+    drop(third);
+    first.write_all(b" ").await.expect("sent");
+    eventually("all is given back", async || taken().await == 0.0).await;
+    assert_eq!(server.metric("voxlane_sessions_open", "").await, 1.0, "the first goes on");
 }
 
 #[test]
