@@ -61,9 +61,9 @@ impl Room {
     /// # Errors
     /// `overloaded`, when all of it is taken.
     pub(crate) fn take(&mut self, more: usize) -> Result<(), ApiError> {
-        self.bytes += more;
+        let bytes = self.bytes + more;
         let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let missing = self.bytes.div_ceil(UNIT_BYTES).saturating_sub(held);
+        let missing = bytes.div_ceil(UNIT_BYTES).saturating_sub(held);
         let missing = u32::try_from(missing).map_err(|_| full())?;
         if missing > 0 {
             let taken = Arc::clone(&self.units).try_acquire_many_owned(missing).map_err(|_| full())?;
@@ -72,6 +72,24 @@ impl Room {
                 None => self.held = Some(taken),
             }
         }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+/// Room that grows and shrinks with what it is for.
+impl Room {
+    /// Makes room for `bytes` in all.
+    ///
+    /// # Errors
+    /// As of [`Room::take`].
+    pub(crate) fn set(&mut self, bytes: usize) -> Result<(), ApiError> {
+        if bytes >= self.bytes {
+            return self.take(bytes - self.bytes);
+        }
+        self.bytes = bytes;
+        let kept = bytes.div_ceil(UNIT_BYTES);
+        self.held = self.held.take().and_then(|mut held| held.split(kept));
         Ok(())
     }
 }
@@ -100,6 +118,12 @@ mod tests {
         drop(first);
         assert_eq!(bodies.bytes(), 8 * UNIT_BYTES);
         second.take(2 * UNIT_BYTES).expect("what the other gave back");
+        second.set(3 * UNIT_BYTES + 1).expect("less");
+        assert_eq!(bodies.bytes(), 4 * UNIT_BYTES);
+        assert!(second.set(11 * UNIT_BYTES).is_err());
+        second.set(0).expect("nothing");
+        assert_eq!(bodies.bytes(), 0);
+        second.set(UNIT_BYTES).expect("room");
         drop(second);
         assert_eq!(bodies.bytes(), 0);
     }

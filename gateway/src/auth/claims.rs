@@ -104,7 +104,9 @@ pub(crate) fn principal(claims: &Map<String, Value>, tenant_claim: &str) -> Resu
     let scopes = match claims.get("scope") {
         None => Scopes::default(),
         Some(Value::String(names)) => names.split(' ').collect(),
-        Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
+        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
+            names.iter().filter_map(Value::as_str).collect()
+        }
         Some(_) => return Err(Refusal::Claims),
     };
     let expires = claims.get("exp").and_then(Value::as_u64);

@@ -153,6 +153,11 @@ fn head_in_bounds(request: &Request) -> Result<(), ApiError> {
         let message = format!("the headers are {head} bytes long; at most {HEAD_BYTES_MAX} may be");
         return Err(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", message));
     }
+    // RFC 9112 section 3.2: a proxy may have looked at the other one.
+    if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
+        let message = "the header Host stands twice";
+        return Err(ApiError::bad_request("duplicate_field", message).param("Host"));
+    }
     // RFC 6455 section 4.2.1; the WebSocket library answers any key.
     let decoded = |key: &HeaderValue| STANDARD.decode(key.as_bytes()).is_ok_and(|key| key.len() == 16);
     if request.headers().get_all(header::SEC_WEBSOCKET_KEY).iter().any(|key| !decoded(key)) {

@@ -24,6 +24,7 @@ use super::socket::{Activity, Came, Event, Outgoing, Socket};
 use super::watch::Watch;
 use crate::app::App;
 use crate::auth::TokenEnd;
+use crate::bodies::Room;
 use crate::drain::Guard;
 use crate::encode::Encoded;
 use crate::metrics::Metrics;
@@ -67,6 +68,8 @@ struct Drive {
     encoders: Encoders,
     socket: Option<Socket>,
     judged: LateQueue<Judged>,
+    /// What the clips of its contexts take.
+    clips: Room,
     /// Whoever comes by the present token; nobody twice.
     visit: Option<oneshot::Receiver<Visit>>,
     token: String,
@@ -151,6 +154,7 @@ impl Drive {
             encoders: Encoders::new(Arc::clone(&app), epochs),
             socket: Some(socket),
             judged: LateQueue::new(JUDGED_MAX),
+            clips: app.bodies.room(),
             visit: Some(app.sessions.announce(owner.resume_key(&token), &place)),
             session: Session::with_dialect(app.clock.now(), config, dialect),
             token,
@@ -196,6 +200,10 @@ impl Drive {
             };
             draining |= matches!(wake, Wake::Drain(_));
             self.wake(wake);
+            // A clip of 30 s is 2.9 MB, and every context of every session may have one.
+            if self.clips.set(self.session.clip_bytes()).is_err() {
+                self.session.handle_close(self.app.clock.now(), CloseCode::Overload, None);
+            }
             self.settle();
         }
         let Drive { accounts, session, .. } = self;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use codecs::opus::OpusDecoder;
 use codecs::pcm::RawEncoding;
 use codecs::{CodecError, MonoAudio};
-use contract::{Clip, EngineError};
+use contract::{Clip, EngineError, Span};
 use proto::session::{ClipForm, ReferenceJob};
 use tokio::sync::mpsc;
 
@@ -22,11 +22,17 @@ const SAMPLES_MAX: usize = 30 * 48_000;
 /// Judges a clip, when there is a decoder for it.
 pub(super) fn judge(app: &App, job: ReferenceJob, done: mpsc::Sender<Box<Judged>>) {
     let (context, bytes_max) = (job.context, app.config.voices.upload_bytes_max);
-    let turn = app.bodies.decoder();
+    let (turn, mut room) = (app.bodies.decoder(), app.bodies.room());
+    // It is no more its context's, which may be gone before its turn has come.
+    let fits = room.take(bytes_of(&job.form)).is_ok();
     tokio::spawn(async move {
+        if !fits {
+            let busy = EngineError::Overloaded { retry_after: Span::from_millis(1_000) };
+            return drop(done.send(Box::new((context, Err(busy)))).await);
+        }
         let turn = turn.await;
         let judged = tokio::task::spawn_blocking(move || {
-            let _held = turn;
+            let _held = (turn, room);
             clip(job, bytes_max)
         });
         let outcome = match judged.await {
@@ -38,6 +44,13 @@ pub(super) fn judge(app: &App, job: ReferenceJob, done: mpsc::Sender<Box<Judged>
         // A session that has ended wants no clip.
         drop(done.send(Box::new((context, outcome))).await);
     });
+}
+
+fn bytes_of(form: &ClipForm) -> usize {
+    match form {
+        ClipForm::File(file) => file.len(),
+        ClipForm::Packets { packets, .. } => packets.iter().map(Bytes::len).sum(),
+    }
 }
 
 fn clip(job: ReferenceJob, bytes_max: usize) -> Result<Clip, ClipError> {

@@ -1,11 +1,14 @@
 //! Room for all bodies together: it is taken by what has come, refused when it is gone, and given back.
 
 use gateway::config::{ConfigError, Layers};
+use proto::wire::PacketKind;
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::protocol::Message;
 
 use crate::support::{PATIENCE, Running, eventually, parse, post, start_with};
-use crate::voices::{CLARA, Kept, speech, upload};
+use crate::voices::{CLARA, Kept, packets, speech, upload};
 
 fn config(kept: &Kept, bytes: u64) -> Result<gateway::config::Config, ConfigError> {
     let text = format!(
@@ -132,6 +135,48 @@ async fn long_messages_share_the_room_of_bodies_and_who_finds_none_is_closed_as_
     first.write_all(b" ").await.expect("sent");
     eventually("all is given back", async || taken().await == 0.0).await;
     assert_eq!(server.metric("voxlane_sessions_open", "").await, 1.0, "the first goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clips_that_came_over_sockets_take_room_until_their_contexts_have_ended() {
+    let kept = Kept::new("clips");
+    let server = start_with(config(&kept, 12_000_000).expect("valid")).await;
+    let taken = async || server.metric("voxlane_bodies_bytes", "").await;
+    let pieces = crate::clip_bounds::clip(29_000, 48_000, PacketKind::Pcm);
+    let mut held = Vec::new();
+    for at in 1..=4 {
+        let (mut sender, receiver, _) = client::connect(&server.address()).await.expect("connects");
+        let about = json!({ "codec": "pcm", "sample_rate": 48_000 });
+        let open = json!({ "type": "open", "context": 1, "reference": about }).to_string();
+        sender.raw(Message::text(open)).await.expect("sent");
+        // The last of the first has not come yet, the others are judged.
+        let come = if at == 1 { &pieces[..pieces.len() - 1] } else { &pieces[..] };
+        let mut packets = packets(PacketKind::Pcm, come);
+        if at == 1 {
+            packets.last_mut().expect("some")[1] = 0;
+        }
+        for packet in packets {
+            sender.raw(Message::binary(packet)).await.expect("sent");
+        }
+        eventually("it is counted, and only once", async || {
+            let each = taken().await / f64::from(at);
+            (2_700_000.0..2_900_000.0).contains(&each)
+        })
+        .await;
+        held.push((sender, receiver));
+    }
+    let (mut sender, mut receiver, _) = client::connect(&server.address()).await.expect("connects");
+    let about = json!({ "codec": "pcm", "sample_rate": 48_000 });
+    let open = json!({ "type": "open", "context": 1, "reference": about }).to_string();
+    sender.raw(Message::text(open)).await.expect("sent");
+    for packet in packets(PacketKind::Pcm, &pieces) {
+        // Who is refused may be closed before all has been sent.
+        let _sent = sender.raw(Message::binary(packet)).await;
+    }
+    assert_eq!(crate::support::close_code(&mut receiver).await, 1013);
+    assert!(taken().await <= 12_000_000.0);
+    drop(held);
+    eventually("all is given back", async || taken().await == 0.0).await;
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::support::start;
 use crate::voices::stream_clip;
 
 /// `millis` of a voice-like sound at `rate_hz`: a tone that comes and goes, in pieces of 60 ms or less.
-fn clip(millis: usize, rate_hz: usize, kind: PacketKind) -> Vec<Vec<u8>> {
+pub(crate) fn clip(millis: usize, rate_hz: usize, kind: PacketKind) -> Vec<Vec<u8>> {
     let samples = (0..millis * rate_hz / 1_000).map(|n| {
         let at = n as f64 / rate_hz as f64;
         let loud = if at.fract() < 0.9 { 9_000.0 } else { 0.0 };

@@ -71,6 +71,19 @@ async fn a_foreign_host_header_is_refused_at_both_listeners() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_host_headers_are_refused_whatever_they_say() {
+    let server = start("").await;
+    for (address, path) in [(server.public, "/v1/models"), (server.admin, "/livez")] {
+        for second in ["evil.example", "localhost"] {
+            let hosts = format!("host: localhost\r\nhost: {second}\r\n");
+            let head = format!("GET {path} HTTP/1.1\r\n{hosts}connection: close\r\n\r\n");
+            let answer = request(address, &head).await;
+            assert_eq!((answer.status, answer.code().as_str()), (400, "duplicate_field"), "{path} {second}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_is_too_long_is_refused_with_an_error_object_at_both_listeners() {
     let server = start("").await;
     for address in [server.public, server.admin] {

@@ -184,6 +184,7 @@ async fn every_required_claim_is_required_and_right() {
         ("tenant", json!("")),
         ("tenant", json!(["acme"])),
         ("scope", json!(7)),
+        ("scope", json!(["speak", 7])),
     ] {
         refused(&server, &hs256(&claims_with(name, value.clone())), &format!("{name} {value}")).await;
     }

@@ -345,7 +345,14 @@ async fn a_server_without_a_folder_keeps_nothing_but_clones_with_each_request() 
 
 /// Sends a clip in binary messages of 60 ms, as `open` announced it.
 pub(crate) async fn stream_clip(sender: &mut client::Sender, kind: PacketKind, pieces: &[Vec<u8>]) {
-    for (at, piece) in pieces.iter().enumerate() {
+    for packet in packets(kind, pieces) {
+        sender.raw(Message::binary(packet)).await.expect("sent");
+    }
+}
+
+/// A whole clip for context 1.
+pub(crate) fn packets(kind: PacketKind, pieces: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let packet = |(at, piece): (usize, &Vec<u8>)| {
         let last = at + 1 == pieces.len();
         let header = Header {
             kind,
@@ -356,8 +363,9 @@ pub(crate) async fn stream_clip(sender: &mut client::Sender, kind: PacketKind, p
             duration: 2_880,
             epoch: contract::Epoch(0),
         };
-        sender.raw(Message::binary([&header.encode()[..], piece].concat())).await.expect("sent");
-    }
+        [&header.encode()[..], piece].concat()
+    };
+    pieces.iter().enumerate().map(packet).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -126,6 +126,17 @@ impl Session {
         Ok(Some(Reference { voice: None, clip, mode }))
     }
 
+    /// Bytes of clips that came for this session's contexts, those still coming among them. Whoever drives it
+    /// bounds those of all sessions together.
+    #[must_use]
+    pub fn clip_bytes(&self) -> usize {
+        let of = |context: &super::context::Context| match &context.awaited {
+            Some(Awaited::Coming(coming)) => coming.bytes,
+            Some(Awaited::Judged | Awaited::Refused(_)) | None => context.clip_bytes,
+        };
+        self.contexts.values().map(of).sum()
+    }
+
     /// Audio of the client's.
     pub(super) fn reference_packet(
         &mut self,
@@ -189,6 +200,7 @@ impl Session {
                     && matches!(context.awaited, Some(Awaited::Judged))
                 {
                     context.awaited = None;
+                    context.clip_bytes = std::mem::size_of_val(&clip.samples[..]);
                     if let Some((placeholder, _)) = &mut context.target.reference {
                         *placeholder = clip;
                     }
