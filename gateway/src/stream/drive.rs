@@ -68,8 +68,8 @@ struct Drive {
     encoders: Encoders,
     socket: Option<Socket>,
     judged: LateQueue<Judged>,
-    /// What the clips of its contexts take.
-    clips: Room,
+    /// What the clip that is coming takes.
+    coming: Room,
     /// Whoever comes by the present token; nobody twice.
     visit: Option<oneshot::Receiver<Visit>>,
     token: String,
@@ -154,7 +154,7 @@ impl Drive {
             encoders: Encoders::new(Arc::clone(&app), epochs),
             socket: Some(socket),
             judged: LateQueue::new(JUDGED_MAX),
-            clips: app.bodies.room(),
+            coming: app.bodies.room(),
             visit: Some(app.sessions.announce(owner.resume_key(&token), &place)),
             session: Session::with_dialect(app.clock.now(), config, dialect),
             token,
@@ -200,8 +200,7 @@ impl Drive {
             };
             draining |= matches!(wake, Wake::Drain(_));
             self.wake(wake);
-            // A clip of 30 s is 2.9 MB, and every context of every session may have one.
-            if self.clips.set(self.session.clip_bytes()).is_err() {
+            if self.coming.set(self.session.coming_bytes()).is_err() {
                 self.session.handle_close(self.app.clock.now(), CloseCode::Overload, None);
             }
             self.settle();

@@ -23,8 +23,6 @@ pub(super) struct Context {
     pub(super) target: Target,
     /// The clip that shall speak is not there yet; nothing goes to the engine.
     pub(super) awaited: Option<Awaited>,
-    /// Bytes of the clip that came for it and was judged.
-    pub(super) clip_bytes: usize,
     format: AudioFormat,
     pub(super) utterance: Utterance,
     /// Last packet sent, over all epochs.
@@ -56,7 +54,6 @@ impl Context {
         Self {
             target,
             awaited: open.reference.clone().map(Awaited::new),
-            clip_bytes: 0,
             format,
             utterance,
             sequence: 0,

@@ -126,13 +126,12 @@ impl Session {
         Ok(Some(Reference { voice: None, clip, mode }))
     }
 
-    /// Bytes of clips that came for this session's contexts, those still coming among them. Whoever drives it
-    /// bounds those of all sessions together.
+    /// Bytes of the clip that is coming. Whoever drives the session bounds those of all sessions together.
     #[must_use]
-    pub fn clip_bytes(&self) -> usize {
+    pub fn coming_bytes(&self) -> usize {
         let of = |context: &super::context::Context| match &context.awaited {
             Some(Awaited::Coming(coming)) => coming.bytes,
-            Some(Awaited::Judged | Awaited::Refused(_)) | None => context.clip_bytes,
+            Some(Awaited::Judged | Awaited::Refused(_)) | None => 0,
         };
         self.contexts.values().map(of).sum()
     }
@@ -200,7 +199,6 @@ impl Session {
                     && matches!(context.awaited, Some(Awaited::Judged))
                 {
                     context.awaited = None;
-                    context.clip_bytes = std::mem::size_of_val(&clip.samples[..]);
                     if let Some((placeholder, _)) = &mut context.target.reference {
                         *placeholder = clip;
                     }
