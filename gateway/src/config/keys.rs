@@ -112,7 +112,7 @@ pub const KEYS: &[Key] = &[
         "server.bodies_bytes_max",
         count(1_048_576, 17_179_869_184, "bytes"),
         "268435456",
-        "Request bodies in memory at once, of all requests together; more get 503",
+        "Request bodies and long WebSocket messages in memory at once, all together; more get 503 or close 1013",
     ),
     key(
         "server.input_characters_max",
