@@ -18,6 +18,7 @@ const PARTS_MAX: usize = 16;
 const FIELDS_BYTES_MAX: usize = 65_536;
 pub(crate) const NAME_CHARACTERS_MAX: usize = 128;
 pub(crate) const CONSENT_CHARACTERS_MAX: usize = 4_000;
+pub(crate) const LANGUAGE_CHARACTERS_MAX: usize = 64;
 const FIELDS: &str = "name, audio, consent, transcript, language, mode, sharing";
 
 /// What a form said.
@@ -96,15 +97,17 @@ async fn collect(mut parts: Multipart, file_max: usize, room: &mut Room) -> Resu
             "transcript" => {
                 form.transcript = filled(text(field, "transcript", TRANSCRIPT_CHARACTERS_MAX, room).await?)
             }
-            "language" => form.language = filled(text(field, "language", 64, room).await?),
+            "language" => {
+                form.language = filled(text(field, "language", LANGUAGE_CHARACTERS_MAX, room).await?)
+            }
             "mode" => {
-                let word = text(field, "mode", 64, room).await?;
+                let word = exact(field, "mode", 64, room).await?;
                 let found = CLONE_MODES.iter().find(|(name, _)| *name == word);
                 let (_, mode) = found.ok_or_else(|| out_of_range("mode", "in_context or speaker"))?;
                 form.mode = Some((*mode).into());
             }
             "sharing" => {
-                form.sharing = match text(field, "sharing", 64, room).await?.as_str() {
+                form.sharing = match exact(field, "sharing", 64, room).await?.as_str() {
                     "subject" => Sharing::Subject,
                     "tenant" => Sharing::Tenant,
                     "everyone" => Sharing::Everyone,
@@ -162,7 +165,8 @@ async fn bytes(mut field: Field<'_>, max: usize, room: &mut Room) -> Result<Vec<
     Ok(bytes)
 }
 
-async fn text(
+/// A text as it came.
+async fn exact(
     field: Field<'_>,
     name: &str,
     characters_max: usize,
@@ -170,11 +174,20 @@ async fn text(
 ) -> Result<String, ApiError> {
     let bytes = bytes(field, FIELDS_BYTES_MAX, room).await?;
     let text = String::from_utf8(bytes).map_err(|_| out_of_range(name, "UTF-8"))?;
-    let text = text.trim().to_owned();
     if text.chars().count() > characters_max {
         return Err(out_of_range(name, &format!("at most {characters_max} characters")));
     }
     Ok(text)
+}
+
+/// A text without what stands around it. The bound is of what came, which is all that a schema can count.
+async fn text(
+    field: Field<'_>,
+    name: &str,
+    characters_max: usize,
+    room: &mut Room,
+) -> Result<String, ApiError> {
+    Ok(exact(field, name, characters_max, room).await?.trim().to_owned())
 }
 
 fn filled(text: String) -> Option<String> {

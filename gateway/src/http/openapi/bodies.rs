@@ -3,14 +3,14 @@
 //! Bodies are plain JSON: the library's schema type holds no rule between fields.
 
 use codecs::stretch::{SPEED_MAX, SPEED_MIN};
-use proto::catalog::TRANSCRIPT_CHARACTERS_MAX;
+use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 use proto::speech::{INSTRUCTIONS_CHARACTERS_MAX, reference_schema, spoken_schema};
 use proto::wire::{INTEGER_MAX, LOUDNESS, SAMPLE_RATES};
 use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
-use crate::voices::{CONSENT_CHARACTERS_MAX, NAME_CHARACTERS_MAX};
+use crate::voices::{CONSENT_CHARACTERS_MAX, LANGUAGE_CHARACTERS_MAX, NAME_CHARACTERS_MAX};
 
 /// A body's name among the document's schemas.
 pub(super) const SPEECH: &str = "SpeechBody";
@@ -116,11 +116,14 @@ fn client_secret() -> Value {
 
 /// Settings as `session.update` has them: what of them can be wrong.
 fn session() -> Value {
-    let coded =
-        |form: &str| json!({ "type": "object", "required": ["type"], "properties": { "type": is(form) } });
-    let mut pcm = coded("audio/pcm");
+    let coded = |names: &[&str]| json!({ "type": "object", "required": ["type"], "properties": { "type": { "enum": names } } });
+    // Names of today, then those of the beta, which stood without an object around them.
+    let (pcm_names, ulaw, alaw) =
+        (["audio/pcm", "pcm16", "pcm"], ["audio/pcmu", "g711_ulaw"], ["audio/pcma", "g711_alaw"]);
+    let mut pcm = coded(&pcm_names);
     pcm["properties"]["rate"] = is(24_000);
-    let format = json!({ "oneOf": [pcm, coded("audio/pcmu"), coded("audio/pcma")] });
+    let alone = [&pcm_names[..], &ulaw, &alaw].concat();
+    let format = json!({ "oneOf": [pcm, coded(&ulaw), coded(&alaw), { "enum": alone }] });
     let part = |fields: Value| json!({ "type": ["object", "null"], "properties": fields });
     let voice = json!({ "oneOf": [{ "type": "string", "minLength": 1, "maxLength": 256 },
         { "type": "object", "required": ["id"],
@@ -136,7 +139,7 @@ fn session() -> Value {
         "type": is("realtime"),
         "model": maybe(text_max(64)),
         "instructions": { "type": ["string", "null"] },
-        "output_modalities": { "enum": [["audio"], ["text"]] },
+        "output_modalities": { "enum": [["audio"], ["text"], ["audio", "text"], ["text", "audio"]] },
         "audio": part(json!({
             "input": part(json!({ "format": format, "turn_detection": detection })),
             "output": part(json!({ "format": format, "voice": voice, "speed": speed })),
@@ -153,24 +156,31 @@ fn voice_form() -> Value {
     let space = r"\x09-\x0D\x20\x85\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000";
     let control = r"\x00-\x1F\x7F-\x9F";
     let name = format!("^[{space}]*[^{space}{control}]([^{control}]*[^{space}{control}])?[{space}]*$");
+    let maybe_name =
+        format!("^[{space}]*([^{space}{control}]([^{control}]*[^{space}{control}])?[{space}]*)?$");
+    let some = format!("[^{space}]");
     let words =
-        |pattern: String, most: usize| json!({ "type": "string", "pattern": pattern, "maxLength": most });
-    let mode = |words: &[&str]| json!({ "type": "string", "enum": words });
-    // The other, `in_context`, is what a transcript means by itself; without one it is refused.
-    let mut by_voice_alone = mode(&["speaker"]);
-    by_voice_alone["description"] = json!("without it: in_context where there is a transcript, else speaker");
+        |pattern: &str, most: usize| json!({ "type": "string", "pattern": pattern, "maxLength": most });
+    let one_of = |words: &[&str]| json!({ "type": "string", "enum": words });
+    let mut mode = one_of(&CLONE_MODES.iter().map(|(word, _)| *word).collect::<Vec<_>>());
+    mode["description"] =
+        json!("in_context needs a transcript; left out, it is in_context where there is one, else speaker");
     json!({
         "type": "object", "required": ["audio", "consent", "name"], "additionalProperties": false,
         "properties": {
-            "name": words(name, NAME_CHARACTERS_MAX),
+            "name": words(&name, NAME_CHARACTERS_MAX),
             "audio": { "type": "string", "format": "binary" },
-            "consent": words(format!("[^{space}]"), CONSENT_CHARACTERS_MAX),
+            "consent": words(&some, CONSENT_CHARACTERS_MAX),
             "transcript": text_max(TRANSCRIPT_CHARACTERS_MAX),
-            "language": text_max(64),
-            "mode": by_voice_alone,
+            "language": words(&maybe_name, LANGUAGE_CHARACTERS_MAX),
+            "mode": mode,
             // The third, `everyone`, needs the scope `admin`.
-            "sharing": mode(&["subject", "tenant", "everyone"]),
+            "sharing": one_of(&["subject", "tenant", "everyone"]),
         },
+        "anyOf": [
+            { "properties": { "mode": is("speaker") } },
+            { "required": ["transcript"], "properties": { "transcript": { "pattern": some } } },
+        ],
     })
 }
 
