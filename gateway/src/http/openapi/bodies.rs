@@ -2,10 +2,8 @@
 //!
 //! Bodies are plain JSON: the library's schema type holds no rule between fields.
 
-use codecs::stretch::{SPEED_MAX, SPEED_MIN};
+use codecs::stretch::SPEED_MIN;
 use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
-use proto::speech::{INSTRUCTIONS_CHARACTERS_MAX, reference_schema, spoken_schema};
-use proto::wire::{INTEGER_MAX, LOUDNESS, SAMPLE_RATES};
 use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
@@ -47,57 +45,11 @@ pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
     always.into_iter().chain(codecs::mp3::AVAILABLE.then_some("audio/mpeg"))
 }
 
-/// `POST /v1/audio/speech`: docs/speech.md.
-fn speech(info: &Known<'_>, language: &Value) -> Value {
-    let characters_max = info.characters_max;
-    let voice = json!({ "oneOf": [text_max(64), { "type": "null" }, { "type": "object", "required": ["id"],
-        "properties": { "id": text_max(64) }, "additionalProperties": false }] });
-    let mut body = json!({
-        "type": "object", "required": ["input"], "additionalProperties": false,
-        "properties": {
-            "input": spoken_schema(characters_max),
-            "model": maybe(text_max(256)),
-            "voice": voice,
-            "instructions": maybe(text_max(if info.instructions { INSTRUCTIONS_CHARACTERS_MAX } else { 0 })),
-            "language": language,
-            "response_format": { "type": ["string", "null"],
-                "enum": with_null(&["wav", "pcm", "opus", "flac", "mulaw", "ulaw", "alaw", "mp3"]) },
-            "sample_rate": { "type": ["integer", "null"], "enum": rates() },
-            "speed": { "type": ["number", "null"], "minimum": SPEED_MIN, "maximum": SPEED_MAX },
-            "stream_format": { "type": ["string", "null"], "enum": with_null(&["audio", "sse"]) },
-            "stream": { "type": ["boolean", "null"] },
-            "normalize": { "type": ["boolean", "null"] },
-            "trim": { "type": ["boolean", "null"] },
-            "loudness": { "type": ["integer", "null"], "minimum": LOUDNESS.start(), "maximum": LOUDNESS.end() },
-            "layout": { "type": ["string", "null"], "enum": with_null(&["whole", "streamed"]) },
-            "reference": reference_schema(),
-        },
-        // What contradicts itself: two voices, events that are no stream, MP3 in events where it is made of Ogg.
-        "allOf": [
-            { "not": both(&[("voice", given()), ("reference", given())]) },
-            { "not": both(&[("stream_format", is("sse")), ("stream", json!({ "const": false }))]) },
-            { "not": both(&[("stream_format", is("sse")), ("response_format", no_mp3_in_events())]) },
-        ],
-    });
-    for (name, field) in sampling() {
-        body["properties"][name] = field;
-    }
+/// `POST /v1/audio/speech`, in a language that is known here.
+fn speech(known: &Known<'_>, language: &Value) -> Value {
+    let mut body = proto::speech::body_schema(known.characters_max, known.instructions);
+    body["properties"]["language"] = language.clone();
     body
-}
-
-/// How the model draws: the same fields wherever they stand.
-fn sampling() -> [(&'static str, Value); 5] {
-    [
-        ("seed", seed()),
-        ("temperature", json!({ "type": ["number", "null"], "minimum": 0, "maximum": 2 })),
-        ("top_p", json!({ "type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1 })),
-        ("top_k", json!({ "type": ["integer", "null"], "minimum": 0, "maximum": 65_536 })),
-        ("repetition_penalty", json!({ "type": ["number", "null"], "minimum": 1, "maximum": 2 })),
-    ]
-}
-
-fn seed() -> Value {
-    json!({ "type": ["integer", "null"], "minimum": 0, "maximum": INTEGER_MAX })
 }
 
 /// `POST /v1/realtime/client_secrets`.
@@ -130,9 +82,7 @@ fn session() -> Value {
             "properties": { "id": { "type": "string", "minLength": 1, "maxLength": 256 } } }] });
     let detection = part(json!({ "type": { "enum": ["server_vad", "semantic_vad", null] } }));
     let speed = json!({ "type": "number", "minimum": SPEED_MIN, "maximum": 1.5 });
-    let own: serde_json::Map<String, Value> =
-        sampling().into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
-    let mut own = part(Value::Object(own));
+    let mut own = part(Value::Object(proto::wire::sampling_schema()));
     own["properties"]["language"] = maybe(text_max(256));
     own["additionalProperties"] = json!(false);
     let mut session = part(json!({
@@ -211,26 +161,8 @@ fn language(known: &[&str]) -> Value {
     language
 }
 
-/// An object with all of these fields, each of this kind.
-fn both(fields: &[(&str, Value)]) -> Value {
-    let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-    let properties: serde_json::Map<String, Value> =
-        fields.iter().map(|(name, kind)| ((*name).to_owned(), kind.clone())).collect();
-    json!({ "type": "object", "required": names, "properties": properties })
-}
-
-/// `null` is the same as absent.
-fn given() -> Value {
-    json!({ "not": { "type": "null" } })
-}
-
 fn is(value: impl Into<Value>) -> Value {
     json!({ "const": value.into() })
-}
-
-/// Events name no media type, so that nothing else can be sent there in place of MP3.
-fn no_mp3_in_events() -> Value {
-    if codecs::mp3::AVAILABLE { json!(false) } else { is("mp3") }
 }
 
 pub(super) fn name() -> RefOr<Schema> {
@@ -256,14 +188,6 @@ fn text_max(characters: usize) -> Value {
 fn maybe(mut schema: Value) -> Value {
     schema["type"] = json!([schema["type"], "null"]);
     schema
-}
-
-fn with_null(words: &[&str]) -> Vec<Value> {
-    words.iter().map(|word| json!(word)).chain([Value::Null]).collect()
-}
-
-fn rates() -> Vec<Value> {
-    SAMPLE_RATES.iter().map(|rate| json!(rate)).chain([Value::Null]).collect()
 }
 
 /// The text of a schema as the library's type. What it cannot hold shows as a schema of anything, which the
