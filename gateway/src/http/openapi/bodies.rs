@@ -108,7 +108,8 @@ fn voice_form() -> Value {
     let name = format!("^[{space}]*[^{space}{control}]([^{control}]*[^{space}{control}])?[{space}]*$");
     let maybe_name =
         format!("^[{space}]*([^{space}{control}]([^{control}]*[^{space}{control}])?[{space}]*)?$");
-    let some = format!("[^{space}]");
+    // Anchored, because tools that fold a length into a pattern take one that is not for the whole text.
+    let some = format!(r"^[{space}]*[^{space}][\s\S]*$");
     let words =
         |pattern: &str, most: usize| json!({ "type": "string", "pattern": pattern, "maxLength": most });
     let one_of = |words: &[&str]| json!({ "type": "string", "enum": words });
