@@ -15,14 +15,17 @@ schemathesis.openapi.format("binary", st.just(CLIP))
 
 @schemathesis.hook
 def filter_body(context, body):
-    """A form carries text and bytes: other values reach nobody as what they are, and "7" is a text. And `in_context` without
-    words is refused by a rule that stands in the description of `mode`: as a keyword of the schema (`not`, `if`) it breaks
-    schemathesis 4.32, whose canonical form has no bytes ("Unsupported type: 'Binary'"), and of `anyOf` it breaks one branch
-    and sends what the other takes. A test of the gateway asks for it."""
+    """A form carries text and bytes: other values reach nobody as what they are, and "7" is a text."""
     operation = context.operation
     is_form = any(media.media_type == "multipart/form-data" for media in operation.body)
-    if not (is_form and isinstance(body, dict)):
-        return True
-    if not all(isinstance(part, (str, bytes)) for part in body.values()):
-        return False
-    return body.get("mode") != "in_context" or bool(str(body.get("transcript", "")).strip())
+    return not (is_form and isinstance(body, dict)) or all(isinstance(part, (str, bytes)) for part in body.values())
+
+
+@schemathesis.hook
+def filter_case(context, case):
+    """`in_context` without words is refused by a rule that stands in the description of `mode` alone. As `not` or `if` it
+    ends schemathesis 4.32, which knows no bytes there ("Unsupported type: 'Binary'"); as `anyOf` it has one of the branches
+    broken and takes what the other allows for wrong. A test of the gateway asks for it."""
+    body = case.body
+    is_asked = case.operation.path == "/v1/audio/voices" and isinstance(body, dict) and body.get("mode") == "in_context"
+    return not is_asked or bool(str(body.get("transcript") or "").strip())
