@@ -195,10 +195,10 @@ def served_launches(runs: list) -> list[str]:
     table = []
     for run in runs:
         took = {(row["stage"], row["lane"], row["frames"], row["rows"]): f"{row['p50']:.1f} / {row['p99']:.1f}" for row in run["launches"]}
-        table.append([run["workload"], f"{run['rate']:.0f}", run["commit"], f"{run['host_us']['p50']:.0f} / {run['host_us']['p99']:.0f}",
+        table.append([run["workload"], f"{run['rate']:.0f}", run["commit"], otherwise(run), f"{run['host_us']['p50']:.0f} / {run['host_us']['p99']:.0f}",
                       *(took.get((stage, lane, frames, rows), "-") for stage, lane, frames, each in SHOWN for rows in each)])
     return ["Inside those runs, median and 99th percentile since the server's start: the engine thread's rounds in us, then launches of so many live "
-            "rows (rounded up as buckets are) in ms:", "", *grid(["workload", "rate/s", "commit", "rounds", *names], table)]
+            "rows (rounded up as buckets are) in ms:", "", *grid(["workload", "rate/s", "commit", "what else", "rounds", *names], table)]
 
 
 TABLES = [

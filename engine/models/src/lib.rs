@@ -169,7 +169,8 @@ pub trait PlacedModel: Send {
     /// Outputs that are not those of such a launch.
     fn frames(&self, outputs: &[HostTensor]) -> Result<Vec<FrameOutcome>, EngineError>;
 
-    /// Samples of one row of a codec launch at `length`: `frames` valid frames of it, in [-1, 1].
+    /// Samples of one row of a codec launch at `length`: `frames` valid frames of it, in [-1, 1]; and the loudest's
+    /// magnitude.
     ///
     /// # Errors
     /// [`EngineError::NotFinite`], or outputs that are not those of such a launch.
@@ -179,7 +180,7 @@ pub trait PlacedModel: Send {
         row: usize,
         length: u32,
         frames: u32,
-    ) -> Result<&'a [f32], EngineError>;
+    ) -> Result<(&'a [f32], f32), EngineError>;
 
     /// Starts encoding a clip for a plan.
     ///

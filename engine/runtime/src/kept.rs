@@ -106,8 +106,12 @@ impl Kept {
 /// The process's id keeps two writers of one file apart.
 fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension(format!("new-{}", std::process::id()));
-    std::fs::write(&temporary, bytes)?;
-    std::fs::rename(&temporary, path)
+    let written = std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        // A full disk keeps no half of a file: it is what fills the disk.
+        drop(std::fs::remove_file(&temporary));
+    }
+    written
 }
 
 /// Removes the oldest files until the folder is within its bound, and what a crash left half written.
@@ -128,4 +132,21 @@ fn bound(folder: &Path) -> std::io::Result<()> {
         bytes -= length;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::write;
+
+    #[test]
+    fn what_cannot_be_kept_leaves_nothing_half_written() {
+        let folder = std::env::temp_dir().join(format!("voxlane-kept-{}", std::process::id()));
+        // A folder stands where the file should go, so that the last step fails.
+        std::fs::create_dir_all(folder.join("features.bin/inside")).expect("a folder");
+        assert!(write(&folder.join("features.bin"), b"features").is_err());
+        assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 1, "the folder alone");
+        write(&folder.join("other.bin"), b"features").expect("kept");
+        assert_eq!(std::fs::read(folder.join("other.bin")).expect("kept"), b"features");
+        std::fs::remove_dir_all(folder).expect("removed");
+    }
 }

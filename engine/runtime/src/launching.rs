@@ -263,8 +263,7 @@ impl DeviceEngine {
         let mut results = Vec::with_capacity(flight.rows.len());
         for (index, row) in flight.rows.iter().enumerate() {
             match self.model.samples(outputs, index, flight.length, row.frames) {
-                Ok(samples) => {
-                    let peak = samples.iter().fold(0.0_f32, |peak, sample| peak.max(sample.abs()));
+                Ok((samples, peak)) => {
                     let key = (launch, u32::try_from(index).unwrap_or(u32::MAX));
                     self.flights.samples.insert(key, samples.into());
                     results.push(ChunkResult::Made { peak });

@@ -33,8 +33,8 @@ const ENCODE_REPEATS: usize = 3;
 const LAUNCH_LIMIT: Span = Span::from_millis(300_000);
 /// Time after which a point is not measured once more, however few launches it had.
 const POINT_LIMIT: Span = Span::from_millis(3_000);
-/// Rows and launches with which lanes are measured beside each other.
-const BESIDE_ROWS: u32 = 4;
+/// Rows of decode with which lanes are measured beside each other: about as many as speak near capacity on two cores.
+const BESIDE_ROWS: u32 = 8;
 
 /// Plain figures of one model on one device.
 #[derive(Clone, Debug, PartialEq)]
@@ -234,20 +234,20 @@ impl<'a> Bench<'a> {
         }
         let steady = self.warming.facts.codec_lengths.last().copied().unwrap_or(1);
         let decode = move |bench: &mut Self| bench.decode_launch(Partition::Lm, rows, POSITIONS[0]);
-        let codec = move |bench: &mut Self| bench.codec_launch(Partition::Background, rows..2 * rows, steady);
+        // As the background lane is used near capacity: whole steps of the ladder, one after the other.
+        let codec = move |bench: &mut Self| bench.codec_launch(Partition::Background, rows..rows + 1, steady);
         let urgent =
             move |bench: &mut Self| bench.codec_launch(Partition::Whole, 2 * rows..2 * rows + 1, steady);
-        let alone = [self.quickest(decode)?, self.quickest(codec)?, self.quickest(urgent)?];
-        let beside = [
-            self.beside(decode, &[&codec])?,
-            self.beside(codec, &[&decode])?,
-            self.beside(urgent, &[&decode, &codec])?,
-        ];
-        let left = |at: usize| (alone[at].saturating_mul(1_000) / beside[at].max(1)).min(1_000);
+        let alone =
+            [self.together(&[&decode])?[0], self.together(&[&codec])?[0], self.together(&[&urgent])?[0]];
+        let both = self.together(&[&decode, &codec])?;
+        let all = self.together(&[&decode, &codec, &urgent])?;
+        let left =
+            |alone: u32, beside: u32| (u64::from(alone) * 1_000 / u64::from(beside.max(1))).min(1_000) as u32;
         Ok(MeasuredSharing {
-            lm_beside_background: left(0),
-            background_beside_lm: left(1),
-            urgent_beside_lanes: left(2),
+            lm_beside_background: left(alone[0], both[0]),
+            background_beside_lm: left(alone[1], both[1]),
+            urgent_beside_lanes: left(alone[2], all[2]),
         })
     }
 
@@ -287,34 +287,28 @@ impl<'a> Bench<'a> {
         Ok(least)
     }
 
-    /// As `quickest`, with launches of `others` always under way.
-    fn beside(
-        &mut self,
-        launch: impl Fn(&mut Self) -> Result<Launch, OpenError>,
-        others: &[&Launching<'a>],
-    ) -> Result<u32, OpenError> {
-        let mut least = u32::MAX;
-        let mut running: Vec<Option<LaunchId>> = vec![None; others.len()];
-        for _ in 0..REPEATS {
-            self.refill(others, &mut running)?;
-            let measured = launch(self)?;
-            let id = measured.launch;
-            self.warming.backend.launch(measured)?;
-            loop {
-                let done = self.next()?;
-                if done.launch == id {
-                    least = least.min(micros(&done));
-                    break;
+    /// Medians of `REPEATS` launches or more of each while one of every kind is always under way: what a lane loses to
+    /// another is neither its best moment nor the other's pauses.
+    fn together(&mut self, kinds: &[&Launching<'a>]) -> Result<Vec<u32>, OpenError> {
+        let mut running: Vec<Option<LaunchId>> = vec![None; kinds.len()];
+        let mut times: Vec<Vec<u32>> = vec![Vec::new(); kinds.len()];
+        let enough = self.warming.clock.now() + POINT_LIMIT.times(kinds.len() as i64);
+        // The first of each kind found the others still.
+        while times.iter().any(|times| times.len() <= REPEATS) && self.warming.clock.now() < enough {
+            self.refill(kinds, &mut running)?;
+            let done = self.next()?;
+            for (running, times) in running.iter_mut().zip(&mut times) {
+                if *running == Some(done.launch) {
+                    *running = None;
+                    times.push(micros(&done));
                 }
-                running.iter_mut().filter(|it| **it == Some(done.launch)).for_each(|it| *it = None);
-                self.refill(others, &mut running)?;
             }
         }
         while running.iter().any(Option::is_some) {
             let done = self.next()?;
             running.iter_mut().filter(|it| **it == Some(done.launch)).for_each(|it| *it = None);
         }
-        Ok(least)
+        Ok(times.into_iter().map(median_of_later).collect())
     }
 
     fn refill(
@@ -433,6 +427,13 @@ impl<'a> Bench<'a> {
         let StageInputs { rows, tokens, inputs } = inputs;
         Ok(Launch { launch, lane, executable, rows, tokens, inputs })
     }
+}
+
+/// The median of all but the first, where there are others.
+fn median_of_later(times: Vec<u32>) -> u32 {
+    let mut later = if times.len() > 1 { times[1..].to_vec() } else { times };
+    later.sort_unstable();
+    later.get(later.len() / 2).copied().unwrap_or(0)
 }
 
 fn micros(done: &Completed) -> u32 {

@@ -291,7 +291,7 @@ impl Engine {
         let flat = codes.concat();
         let inputs = self.placed.codec_inputs(&[CodecRow { slot, start, codes: &flat }], length);
         let outputs = self.stage(Stage::Codec, length, inputs);
-        self.placed.samples(&outputs, 0, length, frames).expect("finite").to_vec()
+        self.placed.samples(&outputs, 0, length, frames).expect("finite").0.to_vec()
     }
 
     /// Decodes `codes` in one call, through a program of that very length.
@@ -301,7 +301,7 @@ impl Engine {
         let inputs = self.placed.codec_inputs(&[CodecRow { slot: 0, start: 0, codes: &flat }], length);
         let program = self.placed.program(Stage::Codec, length).expect("any length");
         let outputs = self.run(&program, inputs);
-        self.placed.samples(&outputs, 0, length, length).expect("finite").to_vec()
+        self.placed.samples(&outputs, 0, length, length).expect("finite").0.to_vec()
     }
 
     /// Puts a voice's primed codec into a slot; gives the first chunk's start.
