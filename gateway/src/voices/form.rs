@@ -19,6 +19,7 @@ const PARTS_MAX: usize = 16;
 pub(super) const FIELDS_BYTES_MAX: usize = 65_536;
 pub(crate) const NAME_CHARACTERS_MAX: usize = 128;
 pub(crate) const CONSENT_CHARACTERS_MAX: usize = 4_000;
+pub(crate) const LANGUAGE_CHARACTERS_MAX: usize = 64;
 const FIELDS: &str = "name, audio, consent, transcript, language, mode, sharing";
 
 /// What a form said.
@@ -105,15 +106,15 @@ async fn collect(mut parts: Multipart, file_max: usize, intake: &Intake) -> Resu
             "transcript" => {
                 form.transcript = filled(text(field, "transcript", TRANSCRIPT_CHARACTERS_MAX).await?)
             }
-            "language" => form.language = filled(text(field, "language", 64).await?),
+            "language" => form.language = filled(text(field, "language", LANGUAGE_CHARACTERS_MAX).await?),
             "mode" => {
-                let word = text(field, "mode", 64).await?;
+                let word = exact(field, "mode", 64).await?;
                 let found = CLONE_MODES.iter().find(|(name, _)| *name == word);
                 let (_, mode) = found.ok_or_else(|| out_of_range("mode", "in_context or speaker"))?;
                 form.mode = Some((*mode).into());
             }
             "sharing" => {
-                form.sharing = match text(field, "sharing", 64).await?.as_str() {
+                form.sharing = match exact(field, "sharing", 64).await?.as_str() {
                     "subject" => Sharing::Subject,
                     "tenant" => Sharing::Tenant,
                     "everyone" => Sharing::Everyone,
@@ -174,14 +175,19 @@ async fn bytes(mut field: Field<'_>, max: usize, file: Option<&Intake>) -> Resul
     Ok(bytes)
 }
 
-async fn text(field: Field<'_>, name: &str, characters_max: usize) -> Result<String, ApiError> {
+/// A text as it came.
+async fn exact(field: Field<'_>, name: &str, characters_max: usize) -> Result<String, ApiError> {
     let bytes = bytes(field, FIELDS_BYTES_MAX, None).await?;
     let text = String::from_utf8(bytes).map_err(|_| out_of_range(name, "UTF-8"))?;
-    let text = text.trim().to_owned();
     if text.chars().count() > characters_max {
         return Err(out_of_range(name, &format!("at most {characters_max} characters")));
     }
     Ok(text)
+}
+
+/// A text without what stands around it. The bound is of what came, which is all that a schema can count.
+async fn text(field: Field<'_>, name: &str, characters_max: usize) -> Result<String, ApiError> {
+    Ok(exact(field, name, characters_max).await?.trim().to_owned())
 }
 
 fn filled(text: String) -> Option<String> {

@@ -17,7 +17,7 @@ mod store;
 
 pub(crate) use clip::{ClipError, Recording, judged, prepare, record};
 pub(crate) use endpoints::{create, delete, list, listing};
-pub(crate) use form::{CONSENT_CHARACTERS_MAX, NAME_CHARACTERS_MAX};
+pub(crate) use form::{CONSENT_CHARACTERS_MAX, LANGUAGE_CHARACTERS_MAX, NAME_CHARACTERS_MAX};
 pub(crate) use record::Viewer;
 pub(crate) use resolve::{choose, choose_named, default_mode};
 pub(crate) use shelf::Shelf;

@@ -252,6 +252,7 @@ async fn what_is_no_reference_is_refused_by_status_and_code() {
     }
     assert_eq!(server.metric("voxlane_errors_total", "bad_reference").await, counted);
     let good: [(&str, &[u8]); 3] = [("name", b"x"), ("consent", b"yes"), ("audio", CLARA)];
+    let long = [&[b' '][..], &[b'x'; 128]].concat();
     for (what, parts, status, code) in [
         ("no name", &good[1..], 400, "missing_field"),
         ("no consent", &[good[0], good[2]], 400, "missing_field"),
@@ -266,6 +267,13 @@ async fn what_is_no_reference_is_refused_by_status_and_code() {
             400,
             "missing_field",
         ),
+        ("a name too long with its space", &[("name", &long), good[1], good[2]], 400, "field_out_of_range"),
+        (
+            "a mode with a space",
+            &[good[0], good[1], good[2], ("mode", b"speaker ")],
+            400,
+            "field_out_of_range",
+        ),
         ("a name with a line break", &[("name", b"a\nb"), good[1], good[2]], 400, "missing_field"),
         (
             "a language with a null",
@@ -274,7 +282,7 @@ async fn what_is_no_reference_is_refused_by_status_and_code() {
             "field_out_of_range",
         ),
         ("consent that is no UTF-8", &[good[0], ("consent", &[0xFF]), good[2]], 400, "field_out_of_range"),
-    ] as [(&str, &[(&str, &[u8])], u16, &str); 11]
+    ] as [(&str, &[(&str, &[u8])], u16, &str); 13]
     {
         let answer = upload(&server, None, parts).await;
         assert_eq!((answer.status, answer.code().as_str()), (status, code), "{what}: {}", answer.text());

@@ -19,3 +19,13 @@ def filter_body(context, body):
     operation = context.operation
     is_form = any(media.media_type == "multipart/form-data" for media in operation.body)
     return not (is_form and isinstance(body, dict)) or all(isinstance(part, (str, bytes)) for part in body.values())
+
+
+@schemathesis.hook
+def filter_case(context, case):
+    """`in_context` without words is refused by a rule that stands in the description of `mode` alone. As `not` or `if` it
+    ends schemathesis 4.32, which knows no bytes there ("Unsupported type: 'Binary'"); as `anyOf` it has one of the branches
+    broken and takes what the other allows for wrong. A test of the gateway asks for it."""
+    body = case.body
+    is_asked = case.operation.path == "/v1/audio/voices" and isinstance(body, dict) and body.get("mode") == "in_context"
+    return not is_asked or bool(str(body.get("transcript") or "").strip())

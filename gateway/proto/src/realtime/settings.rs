@@ -27,6 +27,9 @@ const KEPT: [&str; 9] = [
     "truncation",
 ];
 
+/// Characters of a voice's or a language's name.
+const NAME_CHARACTERS_MAX: usize = 256;
+
 /// The fastest that the protocol knows.
 const SPEED_MAX: f64 = 1.5;
 
@@ -280,7 +283,7 @@ pub(super) fn format(value: &Value, param: &'static str) -> Result<Format, Mista
     let wrong = |message: &str| Err(Mistake::new("invalid_value", message).at(param));
     match Format::read(value) {
         None => wrong("the format must be audio/pcm, audio/pcmu or audio/pcma"),
-        Some(Format::Pcm) if value.get("rate").is_some_and(|rate| rate.as_u64() != Some(24_000)) => {
+        Some(Format::Pcm) if value.get("rate").is_some_and(|rate| rate.as_f64() != Some(24_000.0)) => {
             wrong("audio/pcm has the rate 24000 and no other")
         }
         Some(format) => Ok(format),
@@ -289,9 +292,11 @@ pub(super) fn format(value: &Value, param: &'static str) -> Result<Format, Mista
 
 /// `"name"` or `{id}`.
 pub(super) fn voice(value: &Value) -> Result<String, Mistake> {
-    let name = value.get("id").unwrap_or(value).as_str().filter(|name| (1..=256).contains(&name.len()));
+    let name = value.get("id").unwrap_or(value).as_str();
+    let name = name.filter(|name| (1..=NAME_CHARACTERS_MAX).contains(&name.chars().count()));
     name.map(str::to_owned).ok_or_else(|| {
-        let message = "voice must be a string or {\"id\": string}, at most 256 bytes long";
+        let message =
+            format!("voice must be a string or {{\"id\": string}}, of 1 to {NAME_CHARACTERS_MAX} characters");
         Mistake::new("invalid_value", message).at("session.audio.output.voice")
     })
 }
@@ -365,6 +370,6 @@ pub(super) fn read_own(value: &Value) -> Result<Own, Mistake> {
         return Err(Mistake::new("invalid_type", "voxlane must be an object").at(OWN));
     };
     let mut fields = Fields::open(entries, "voxlane.", OWN, KNOWN).map_err(wrong)?;
-    let language = fields.string("language", 256).map_err(wrong)?;
+    let language = fields.words("language", NAME_CHARACTERS_MAX).map_err(wrong)?;
     Ok(Own { language, sampling: sampling(&mut fields).map_err(wrong)? })
 }

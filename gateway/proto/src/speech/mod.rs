@@ -1,7 +1,10 @@
 //! What `POST /v1/audio/speech` asks, and the events it answers with when asked for `sse`
 //! (OpenAI's shape, with fields of our own and of other servers: docs/speech.md).
 
+mod fields;
 mod union;
+
+pub use fields::body_schema;
 
 use std::sync::Arc;
 
@@ -16,9 +19,12 @@ use serde_json::{Value, json};
 
 use crate::body::{Body, Sound};
 use crate::catalog::{Ask, CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
-use crate::wire::told::{self, Choice, Field, Kind, Told, Words};
-use crate::wire::{
-    CLOCK_HZ, ErrorObject, Fields, Json, SAMPLE_RATES, Speed, WireError, loudness, sampling, speed, voice,
+use crate::wire::speaking::{LOUDNESS, VOICE, speed};
+use crate::wire::told::{self, Choice, Field, Kind, Words};
+use crate::wire::{CLOCK_HZ, ErrorObject, Fields, Json, Speed, WireError, sampling};
+use fields::{
+    EXACT_FRAMES, Format, INPUT, INSTRUCTIONS, LANGUAGE, LAYOUT, MODEL, NORMALIZE, RESPONSE_FORMAT,
+    SAMPLE_RATE, STREAM, STREAM_FORMAT, TRIM,
 };
 
 /// Characters of `input` when the server is not configured otherwise.
@@ -200,33 +206,25 @@ impl SpeechRequest {
         };
         union::rename(&mut entries)?;
         let mut fields = Fields::open(entries, "", "the request", FIELDS)?;
-        let input = spoken(&mut fields, "input", input_max)?;
-        let model = fields.words("model", 256)?;
-        let format = fields.string("response_format", 64)?;
-        let speed = speed(&mut fields)?;
-        let stream = fields
-            .choice("stream_format", &[("audio", StreamFormat::Audio), ("sse", StreamFormat::Sse)])?
-            .unwrap_or(StreamFormat::Audio);
-        let format = format_named(format.as_deref(), stream)?;
-        let sample_rate = fields.u32("sample_rate", 0, u32::MAX)?;
-        if sample_rate.is_some_and(|rate| !SAMPLE_RATES.contains(&rate)) {
-            return Err(fields.out_of_range("sample_rate", "one of 8000, 16000, 24000, 48000".to_owned()));
-        }
+        let input = spoken(&mut fields, INPUT.name, input_max)?;
+        let stream = STREAM_FORMAT.take(&mut fields)?.unwrap_or(StreamFormat::Audio);
+        let format = made(RESPONSE_FORMAT.take(&mut fields)?.unwrap_or(SpeechFormat::Wav), stream)?;
         let ask = Ask {
-            model,
-            voice: voice(&mut fields)?,
+            model: MODEL.take(&mut fields)?,
+            voice: VOICE.take(&mut fields)?,
             reference: None,
-            language: fields.string("language", 256)?,
-            instructions: fields.words("instructions", INSTRUCTIONS_CHARACTERS_MAX)?,
-            layout: fields.choice("layout", &[("streamed", Layout::Streamed), ("whole", Layout::Whole)])?,
+            language: LANGUAGE.take(&mut fields)?,
+            instructions: INSTRUCTIONS.take(&mut fields)?,
+            layout: LAYOUT.take(&mut fields)?,
             sampling: sampling(&mut fields)?,
-            exact_frames: fields.u32("exact_frames", 1, 100_000)?,
-            normalize: fields.boolean("normalize")?,
+            exact_frames: EXACT_FRAMES.take(&mut fields)?,
+            normalize: NORMALIZE.take(&mut fields)?,
             lexicon: Arc::default(),
-            trim: fields.boolean("trim")?.unwrap_or(false),
+            trim: TRIM.take(&mut fields)?.unwrap_or(false),
         };
-        let loudness = loudness(&mut fields)?;
-        let whole = fields.boolean("stream")? == Some(false);
+        let sample_rate = SAMPLE_RATE.take(&mut fields)?;
+        let (speed, loudness) = (speed(&mut fields)?, LOUDNESS.take(&mut fields)?);
+        let whole = STREAM.take(&mut fields)? == Some(false);
         if whole && stream == StreamFormat::Sse {
             let hint = "events are a stream; leave one of stream and stream_format out".to_owned();
             return Err(WireError::Unsupported { param: "stream", hint });
@@ -301,29 +299,15 @@ impl Kind for Clip {
     }
 }
 
-/// [`REFERENCE`] in JSON Schema.
-#[must_use]
-pub fn reference_schema() -> Value {
-    REFERENCE.schema()
-}
-
-fn format_named(asked: Option<&str>, stream: StreamFormat) -> Result<SpeechFormat, WireError> {
-    Ok(match asked {
-        None | Some("wav") => SpeechFormat::Wav,
-        Some("alaw") => SpeechFormat::ALaw,
-        Some("mulaw" | "ulaw") => SpeechFormat::MuLaw,
-        Some("flac") => SpeechFormat::Flac,
-        Some("mp3") if mp3::AVAILABLE => SpeechFormat::Mp3 { kbps: MP3_KBPS },
+/// What is made where `asked` is.
+fn made(asked: SpeechFormat, stream: StreamFormat) -> Result<SpeechFormat, WireError> {
+    match (asked, stream) {
+        (SpeechFormat::Mp3 { .. }, _) if mp3::AVAILABLE => Ok(asked),
         // The default of clients that read the answer's type before they decode it. Events name no type.
-        Some("mp3") if stream == StreamFormat::Audio => SpeechFormat::Opus,
-        Some("opus") => SpeechFormat::Opus,
-        Some("pcm") => SpeechFormat::Pcm,
-        Some(asked) => {
-            let mp3 = if mp3::AVAILABLE { ", mp3" } else { "" };
-            let hint = format!("{asked:?} is none of wav, pcm, opus, flac, mulaw, alaw{mp3}");
-            return Err(WireError::Unsupported { param: "response_format", hint });
-        }
-    })
+        (SpeechFormat::Mp3 { .. }, StreamFormat::Audio) => Ok(SpeechFormat::Opus),
+        (SpeechFormat::Mp3 { .. }, StreamFormat::Sse) => Err(Format::unknown("mp3")),
+        _ => Ok(asked),
+    }
 }
 
 /// One server-sent event of a `stream_format: "sse"` answer.

@@ -1,16 +1,15 @@
 //! The strict way to read a message of the client (docs/protocol.md section 2).
 
-use codecs::stretch::{SPEED_MAX, SPEED_MIN};
 use contract::{Epoch, Layout};
 
 use super::client::{
-    AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, LOUDNESS, ListenerState, Open,
-    PlaybackReport, Player, Received, Resume, SAMPLE_RATES, SamplingFields, TEXT_BYTES_MAX, TextAppend,
-    Unreadable,
+    AudioChoice, Cancel, ClientMessage, ContextRef, Hello, Incoming, ListenerState, Open, PlaybackReport,
+    Player, Received, Resume, SAMPLE_RATES, TEXT_BYTES_MAX, TextAppend, Unreadable,
 };
 use super::error::{nearest, shown};
 use super::fields::Fields;
-use super::{Json, ReferenceOpen, Speed, WireCodec, WireError};
+use super::speaking::{LOUDNESS, VOICE, sampling, speed};
+use super::{Json, ReferenceOpen, WireCodec, WireError};
 use crate::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 
 const ID_BYTES_MAX: usize = 256;
@@ -166,7 +165,7 @@ fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
                 codec: codec.unwrap_or_default(),
                 sample_rate,
                 trim: audio.boolean("trim")?.unwrap_or(false),
-                loudness: loudness(&mut audio)?,
+                loudness: LOUDNESS.take(&mut audio)?,
                 speed: speed(&mut audio)?,
             })
         }
@@ -175,7 +174,7 @@ fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
         context,
         audio,
         model: fields.string("model", NAME_BYTES_MAX)?,
-        voice: voice(&mut fields)?,
+        voice: VOICE.take(&mut fields)?,
         reference: reference(&mut fields)?,
         language: fields.string("language", NAME_BYTES_MAX)?,
         normalize: fields.boolean("normalize")?,
@@ -184,17 +183,6 @@ fn open(mut fields: Fields) -> Result<ClientMessage, WireError> {
         sampling: sampling(&mut fields)?,
         exact_frames: fields.u32("exact_frames", 1, 100_000)?,
     })))
-}
-
-/// How fast to speak; as the model does where nothing is said.
-pub(crate) fn speed(fields: &mut Fields) -> Result<Speed, WireError> {
-    Ok(fields.number("speed", SPEED_MIN, SPEED_MAX)?.and_then(Speed::new).unwrap_or_default())
-}
-
-/// A whole number of LUFS.
-pub(crate) fn loudness(fields: &mut Fields) -> Result<Option<i8>, WireError> {
-    let (min, max) = (i64::from(*LOUDNESS.start()), i64::from(*LOUDNESS.end()));
-    Ok(fields.integer("loudness", min, max)?.and_then(|lufs| i8::try_from(lufs).ok()))
 }
 
 fn reference(fields: &mut Fields) -> Result<Option<ReferenceOpen>, WireError> {
@@ -209,43 +197,6 @@ fn reference(fields: &mut Fields) -> Result<Option<ReferenceOpen>, WireError> {
         transcript: about.string("transcript", TRANSCRIPT_CHARACTERS_MAX)?,
         mode: about.choice("mode", CLONE_MODES)?,
     }))
-}
-
-/// `voice` is a string or `{id}`.
-pub(crate) fn voice(fields: &mut Fields) -> Result<Option<String>, WireError> {
-    match fields.take("voice") {
-        None => Ok(None),
-        Some(Json::String(text)) => {
-            let param = fields.path("voice");
-            let name = text.whole().ok_or(WireError::LoneSurrogate { param, sequence: None })?;
-            if name.len() > NAME_BYTES_MAX {
-                return Err(fields.out_of_range("voice", format!("at most {NAME_BYTES_MAX} bytes long")));
-            }
-            Ok(Some(name))
-        }
-        Some(Json::Object(entries)) => {
-            let path = fields.path("voice");
-            let mut voice = Fields::open(entries, &format!("{path}."), &path, &["id"])?;
-            let id = voice.string("id", NAME_BYTES_MAX)?;
-            voice.required("id", id).map(Some)
-        }
-        Some(other) => Err(fields.wrong("voice", "a string or {\"id\": string}", &other)),
-    }
-}
-
-pub(crate) fn sampling(fields: &mut Fields) -> Result<SamplingFields, WireError> {
-    let top_p = fields.number("top_p", 0.0, 1.0)?;
-    if top_p == Some(0.0) {
-        return Err(fields.out_of_range("top_p", "above 0 and at most 1".to_owned()));
-    }
-    Ok(SamplingFields {
-        temperature: fields.number("temperature", 0.0, 2.0)?.map(|value| value as f32),
-        // A positive double may round to 0 as a float; the smallest float keeps its meaning.
-        top_p: top_p.map(|value| (value as f32).max(f32::MIN_POSITIVE)),
-        top_k: fields.u32("top_k", 0, 65_536)?,
-        repetition_penalty: fields.number("repetition_penalty", 1.0, 2.0)?.map(|value| value as f32),
-        seed: fields.u53("seed")?,
-    })
 }
 
 fn playback(mut fields: Fields) -> Result<ClientMessage, WireError> {

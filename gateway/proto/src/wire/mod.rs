@@ -13,6 +13,7 @@ mod header;
 mod json;
 mod native;
 mod server;
+pub(crate) mod speaking;
 mod speed;
 pub(crate) mod told;
 
@@ -31,11 +32,12 @@ pub use server::{
     ChunkTrace, End, ErrorMessage, Heard, Opened, OpenedAudio, Ready, ReadyAudio, ReadyLimits, ReadyModel,
     ReadyVoice, ResumedContext, ServerMessage, TextSpoken, UsageFields,
 };
+pub use speaking::sampling_schema;
 pub use speed::Speed;
 
-pub(crate) use decode::{loudness, sampling, speed, voice};
 pub(crate) use fields::Fields;
 pub use fields::INTEGER_MAX;
+pub(crate) use speaking::sampling;
 
 /// The WebSocket subprotocol of this wire.
 pub const SUBPROTOCOL: &str = "voxlane.v1";

@@ -182,6 +182,24 @@ impl Kind for Whole {
     }
 }
 
+/// A number within bounds.
+pub(crate) struct Real {
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Kind for Real {
+    type Value = f64;
+
+    fn take(&self, name: &'static str, fields: &mut Fields) -> Result<Option<f64>, WireError> {
+        fields.number(name, self.min, self.max)
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "number", "minimum": self.min, "maximum": self.max })
+    }
+}
+
 /// One of a few integers.
 pub(crate) struct Among(pub(crate) &'static [u32]);
 

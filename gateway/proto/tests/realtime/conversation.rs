@@ -195,7 +195,17 @@ fn an_update_changes_what_it_names_and_shows_the_whole_and_old_names_are_underst
     assert_eq!(session["audio"]["output"]["format"]["rate"], 24_000);
     assert_eq!(session["audio"]["input"]["turn_detection"], Value::Null);
     assert_eq!(session["output_modalities"], json!(["audio"]));
+    // Bounds of names are in characters, and a whole number is one however JSON writes it.
+    let (longest, longer) = ("\u{e9}".repeat(256), "e".repeat(257));
+    client.send(&json!({ "type": "session.update", "session": { "audio": { "output": { "voice": longest,
+        "format": { "type": "audio/pcm", "rate": 24_000.0 } } }, "voxlane": { "language": longest } } }));
+    let session = client.last("session.updated")["session"].clone();
+    assert_eq!(session["audio"]["output"]["voice"], longest);
+    assert_eq!(session["voxlane"]["language"], longest);
     for wrong in [
+        json!({ "audio": { "output": { "voice": longer } } }),
+        json!({ "audio": { "output": { "voice": "" } } }),
+        json!({ "voxlane": { "language": longer } }),
         json!({ "type": "transcription" }),
         json!({ "audio": { "output": { "format": { "type": "audio/opus" } } } }),
         json!({ "audio": { "output": { "format": { "type": "audio/pcm", "rate": 16_000 } } } }),

@@ -2,15 +2,13 @@
 //!
 //! Bodies are plain JSON: the library's schema type holds no rule between fields.
 
-use codecs::stretch::{SPEED_MAX, SPEED_MIN};
-use proto::catalog::TRANSCRIPT_CHARACTERS_MAX;
-use proto::speech::{INSTRUCTIONS_CHARACTERS_MAX, reference_schema, spoken_schema};
-use proto::wire::{INTEGER_MAX, LOUDNESS, SAMPLE_RATES};
+use codecs::stretch::SPEED_MIN;
+use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
 use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
-use crate::voices::{CONSENT_CHARACTERS_MAX, NAME_CHARACTERS_MAX};
+use crate::voices::{CONSENT_CHARACTERS_MAX, LANGUAGE_CHARACTERS_MAX, NAME_CHARACTERS_MAX};
 
 /// A body's name among the document's schemas.
 pub(super) const SPEECH: &str = "SpeechBody";
@@ -47,57 +45,11 @@ pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
     always.into_iter().chain(codecs::mp3::AVAILABLE.then_some("audio/mpeg"))
 }
 
-/// `POST /v1/audio/speech`: docs/speech.md.
-fn speech(info: &Known<'_>, language: &Value) -> Value {
-    let characters_max = info.characters_max;
-    let voice = json!({ "oneOf": [text_max(64), { "type": "null" }, { "type": "object", "required": ["id"],
-        "properties": { "id": text_max(64) }, "additionalProperties": false }] });
-    let mut body = json!({
-        "type": "object", "required": ["input"], "additionalProperties": false,
-        "properties": {
-            "input": spoken_schema(characters_max),
-            "model": maybe(text_max(256)),
-            "voice": voice,
-            "instructions": maybe(text_max(if info.instructions { INSTRUCTIONS_CHARACTERS_MAX } else { 0 })),
-            "language": language,
-            "response_format": { "type": ["string", "null"],
-                "enum": with_null(&["wav", "pcm", "opus", "flac", "mulaw", "ulaw", "alaw", "mp3"]) },
-            "sample_rate": { "type": ["integer", "null"], "enum": rates() },
-            "speed": { "type": ["number", "null"], "minimum": SPEED_MIN, "maximum": SPEED_MAX },
-            "stream_format": { "type": ["string", "null"], "enum": with_null(&["audio", "sse"]) },
-            "stream": { "type": ["boolean", "null"] },
-            "normalize": { "type": ["boolean", "null"] },
-            "trim": { "type": ["boolean", "null"] },
-            "loudness": { "type": ["integer", "null"], "minimum": LOUDNESS.start(), "maximum": LOUDNESS.end() },
-            "layout": { "type": ["string", "null"], "enum": with_null(&["whole", "streamed"]) },
-            "reference": reference_schema(),
-        },
-        // What contradicts itself: two voices, events that are no stream, MP3 in events where it is made of Ogg.
-        "allOf": [
-            { "not": both(&[("voice", given()), ("reference", given())]) },
-            { "not": both(&[("stream_format", is("sse")), ("stream", json!({ "const": false }))]) },
-            { "not": both(&[("stream_format", is("sse")), ("response_format", no_mp3_in_events())]) },
-        ],
-    });
-    for (name, field) in sampling() {
-        body["properties"][name] = field;
-    }
+/// `POST /v1/audio/speech`, in a language that is known here.
+fn speech(known: &Known<'_>, language: &Value) -> Value {
+    let mut body = proto::speech::body_schema(known.characters_max, known.instructions);
+    body["properties"]["language"] = language.clone();
     body
-}
-
-/// How the model draws: the same fields wherever they stand.
-fn sampling() -> [(&'static str, Value); 5] {
-    [
-        ("seed", seed()),
-        ("temperature", json!({ "type": ["number", "null"], "minimum": 0, "maximum": 2 })),
-        ("top_p", json!({ "type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1 })),
-        ("top_k", json!({ "type": ["integer", "null"], "minimum": 0, "maximum": 65_536 })),
-        ("repetition_penalty", json!({ "type": ["number", "null"], "minimum": 1, "maximum": 2 })),
-    ]
-}
-
-fn seed() -> Value {
-    json!({ "type": ["integer", "null"], "minimum": 0, "maximum": INTEGER_MAX })
 }
 
 /// `POST /v1/realtime/client_secrets`.
@@ -116,27 +68,28 @@ fn client_secret() -> Value {
 
 /// Settings as `session.update` has them: what of them can be wrong.
 fn session() -> Value {
-    let coded =
-        |form: &str| json!({ "type": "object", "required": ["type"], "properties": { "type": is(form) } });
-    let mut pcm = coded("audio/pcm");
+    let coded = |names: &[&str]| json!({ "type": "object", "required": ["type"], "properties": { "type": { "enum": names } } });
+    // Names of today, then those of the beta, which stood without an object around them.
+    let (pcm_names, ulaw, alaw) =
+        (["audio/pcm", "pcm16", "pcm"], ["audio/pcmu", "g711_ulaw"], ["audio/pcma", "g711_alaw"]);
+    let mut pcm = coded(&pcm_names);
     pcm["properties"]["rate"] = is(24_000);
-    let format = json!({ "oneOf": [pcm, coded("audio/pcmu"), coded("audio/pcma")] });
+    let alone = [&pcm_names[..], &ulaw, &alaw].concat();
+    let format = json!({ "oneOf": [pcm, coded(&ulaw), coded(&alaw), { "enum": alone }] });
     let part = |fields: Value| json!({ "type": ["object", "null"], "properties": fields });
     let voice = json!({ "oneOf": [{ "type": "string", "minLength": 1, "maxLength": 256 },
         { "type": "object", "required": ["id"],
             "properties": { "id": { "type": "string", "minLength": 1, "maxLength": 256 } } }] });
     let detection = part(json!({ "type": { "enum": ["server_vad", "semantic_vad", null] } }));
     let speed = json!({ "type": "number", "minimum": SPEED_MIN, "maximum": 1.5 });
-    let own: serde_json::Map<String, Value> =
-        sampling().into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
-    let mut own = part(Value::Object(own));
+    let mut own = part(Value::Object(proto::wire::sampling_schema()));
     own["properties"]["language"] = maybe(text_max(256));
     own["additionalProperties"] = json!(false);
     let mut session = part(json!({
         "type": is("realtime"),
         "model": maybe(text_max(64)),
         "instructions": { "type": ["string", "null"] },
-        "output_modalities": { "enum": [["audio"], ["text"]] },
+        "output_modalities": { "enum": [["audio"], ["text"], ["audio", "text"], ["text", "audio"]] },
         "audio": part(json!({
             "input": part(json!({ "format": format, "turn_detection": detection })),
             "output": part(json!({ "format": format, "voice": voice, "speed": speed })),
@@ -153,23 +106,29 @@ fn voice_form() -> Value {
     let space = r"\x09-\x0D\x20\x85\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000";
     let control = r"\x00-\x1F\x7F-\x9F";
     let name = format!("^[{space}]*[^{space}{control}]([^{control}]*[^{space}{control}])?[{space}]*$");
+    let maybe_name =
+        format!("^[{space}]*([^{space}{control}]([^{control}]*[^{space}{control}])?[{space}]*)?$");
+    // Anchored, because tools that fold a length into a pattern take one that is not for the whole text.
+    let some = format!(r"^[{space}]*[^{space}][\s\S]*$");
     let words =
-        |pattern: String, most: usize| json!({ "type": "string", "pattern": pattern, "maxLength": most });
-    let mode = |words: &[&str]| json!({ "type": "string", "enum": words });
-    // The other, `in_context`, is what a transcript means by itself; without one it is refused.
-    let mut by_voice_alone = mode(&["speaker"]);
-    by_voice_alone["description"] = json!("without it: in_context where there is a transcript, else speaker");
+        |pattern: &str, most: usize| json!({ "type": "string", "pattern": pattern, "maxLength": most });
+    let one_of = |words: &[&str]| json!({ "type": "string", "enum": words });
+    let mut mode = one_of(&CLONE_MODES.iter().map(|(word, _)| *word).collect::<Vec<_>>());
+    // In words: tools that make up forms break over a rule between fields where a part is bytes.
+    mode["description"] = json!(
+        "in_context needs a transcript that is not blank; left out, it is in_context where there is one, else speaker"
+    );
     json!({
         "type": "object", "required": ["audio", "consent", "name"], "additionalProperties": false,
         "properties": {
-            "name": words(name, NAME_CHARACTERS_MAX),
+            "name": words(&name, NAME_CHARACTERS_MAX),
             "audio": { "type": "string", "format": "binary" },
-            "consent": words(format!("[^{space}]"), CONSENT_CHARACTERS_MAX),
+            "consent": words(&some, CONSENT_CHARACTERS_MAX),
             "transcript": text_max(TRANSCRIPT_CHARACTERS_MAX),
-            "language": text_max(64),
-            "mode": by_voice_alone,
+            "language": words(&maybe_name, LANGUAGE_CHARACTERS_MAX),
+            "mode": mode,
             // The third, `everyone`, needs the scope `admin`.
-            "sharing": mode(&["subject", "tenant", "everyone"]),
+            "sharing": one_of(&["subject", "tenant", "everyone"]),
         },
     })
 }
@@ -201,26 +160,8 @@ fn language(known: &[&str]) -> Value {
     language
 }
 
-/// An object with all of these fields, each of this kind.
-fn both(fields: &[(&str, Value)]) -> Value {
-    let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-    let properties: serde_json::Map<String, Value> =
-        fields.iter().map(|(name, kind)| ((*name).to_owned(), kind.clone())).collect();
-    json!({ "type": "object", "required": names, "properties": properties })
-}
-
-/// `null` is the same as absent.
-fn given() -> Value {
-    json!({ "not": { "type": "null" } })
-}
-
 fn is(value: impl Into<Value>) -> Value {
     json!({ "const": value.into() })
-}
-
-/// Events name no media type, so that nothing else can be sent there in place of MP3.
-fn no_mp3_in_events() -> Value {
-    if codecs::mp3::AVAILABLE { json!(false) } else { is("mp3") }
 }
 
 pub(super) fn name() -> RefOr<Schema> {
@@ -246,14 +187,6 @@ fn text_max(characters: usize) -> Value {
 fn maybe(mut schema: Value) -> Value {
     schema["type"] = json!([schema["type"], "null"]);
     schema
-}
-
-fn with_null(words: &[&str]) -> Vec<Value> {
-    words.iter().map(|word| json!(word)).chain([Value::Null]).collect()
-}
-
-fn rates() -> Vec<Value> {
-    SAMPLE_RATES.iter().map(|rate| json!(rate)).chain([Value::Null]).collect()
 }
 
 /// The text of a schema as the library's type. What it cannot hold shows as a schema of anything, which the
