@@ -1,6 +1,8 @@
 //! Whole layers in the proportions of the published sizes: a device takes norms, branches and keys together in ways that
 //! tests of single ops do not see.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod world;
 
 use contract::{Lane, Partition};
