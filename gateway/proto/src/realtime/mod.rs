@@ -34,6 +34,7 @@ use crate::wire::{
 };
 pub use events::{CLIENT_EVENTS, SERVER_EVENTS};
 pub(crate) use fuzz::message;
+pub use settings::{EAGERNESS, TURN_MS_MAX};
 pub use words::Mistake;
 
 use conversation::Conversation;

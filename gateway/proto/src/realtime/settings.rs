@@ -32,6 +32,10 @@ const NAME_CHARACTERS_MAX: usize = 256;
 
 /// The fastest that the protocol knows.
 const SPEED_MAX: f64 = 1.5;
+/// How eager `semantic_vad` may be to end a turn.
+pub const EAGERNESS: [&str; 4] = ["low", "medium", "high", "auto"];
+/// Milliseconds a setting of turn detection may have at most.
+pub const TURN_MS_MAX: u32 = 60_000;
 
 /// Name of the object with settings that only this server knows.
 pub(super) const OWN: &str = "voxlane";
@@ -327,16 +331,39 @@ fn turns(value: &Value) -> Result<Option<Map<String, Value>>, Mistake> {
         }
     };
     for (name, held) in &mut turns {
-        // A value of another kind than the default's would break the client that reads it.
-        let same = |given: &&Value| {
-            std::mem::discriminant(*given) == std::mem::discriminant(held)
-                || (held.is_null() && given.is_u64())
-        };
-        if let Some(given) = given.get(name).filter(same) {
-            *held = given.clone();
+        let given = given.get(name).filter(|given| name != "type" && !given.is_null());
+        if let Some(given) = given {
+            *held = turn_setting(name, given)?;
         }
     }
     Ok(Some(turns))
+}
+
+/// A setting of turn detection as it is kept and shown: clients read it back by its kind and its list.
+fn turn_setting(name: &str, given: &Value) -> Result<Value, Mistake> {
+    let (kept, bound) = match name {
+        "eagerness" => {
+            let known = given.as_str().filter(|word| EAGERNESS.contains(word));
+            (known.map(Value::from), "low, medium, high or auto".to_owned())
+        }
+        "threshold" => {
+            let known = given.as_f64().filter(|number| (0.0..=1.0).contains(number));
+            (known.map(Value::from), "a number from 0 to 1".to_owned())
+        }
+        "create_response" | "interrupt_response" => {
+            (given.as_bool().map(Value::from), "true or false".to_owned())
+        }
+        _ => {
+            // A whole number may be written with a point.
+            let known =
+                given.as_f64().filter(|ms| ms.fract() == 0.0 && (0.0..=f64::from(TURN_MS_MAX)).contains(ms));
+            (known.map(|ms| Value::from(ms as u64)), format!("whole milliseconds from 0 to {TURN_MS_MAX}"))
+        }
+    };
+    kept.ok_or_else(|| {
+        let message = format!("turn_detection.{name} must be {bound}");
+        Mistake::new("invalid_value", message).at("session.audio.input.turn_detection")
+    })
 }
 
 fn server_vad() -> Map<String, Value> {

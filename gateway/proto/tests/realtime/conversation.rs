@@ -329,6 +329,40 @@ fn a_speed_of_the_protocol_is_kept_and_another_refused() {
 }
 
 #[test]
+fn a_setting_of_turn_detection_is_one_of_its_list_or_within_its_bounds_and_shown_as_it_is_kept() {
+    let mut client = Client::new();
+    let update = |turns: Value| {
+        json!({ "type": "session.update",
+        "session": { "audio": { "input": { "turn_detection": turns } } } })
+    };
+    for (kind, name, bad) in [
+        ("semantic_vad", "eagerness", json!("wild")),
+        ("semantic_vad", "eagerness", json!(2)),
+        ("server_vad", "threshold", json!(7)),
+        ("server_vad", "threshold", json!("0.5")),
+        ("server_vad", "silence_duration_ms", json!(-5)),
+        ("server_vad", "prefix_padding_ms", json!(0.5)),
+        ("server_vad", "idle_timeout_ms", json!(60_001)),
+        ("server_vad", "create_response", json!("no")),
+    ] {
+        client.events.clear();
+        client.send(&update(json!({ "type": kind, name: bad })));
+        assert_eq!(client.errors(), ["invalid_value"], "{name} {bad}");
+        let error = &client.last("error")["error"];
+        assert_eq!(error["param"], "session.audio.input.turn_detection");
+        assert!(error["message"].as_str().is_some_and(|message| message.contains(name)), "{error}");
+    }
+    let given = json!({ "type": "server_vad", "threshold": 1, "prefix_padding_ms": null, "silence_duration_ms": 700.0,
+        "idle_timeout_ms": 6_000, "interrupt_response": false });
+    client.events.clear();
+    client.send(&update(given));
+    let shown = &client.last("session.updated")["session"]["audio"]["input"]["turn_detection"];
+    let kept = json!({ "type": "server_vad", "threshold": 1.0, "prefix_padding_ms": 300, "silence_duration_ms": 700,
+        "idle_timeout_ms": 6_000, "create_response": true, "interrupt_response": false });
+    assert_eq!(*shown, kept);
+}
+
+#[test]
 fn bad_events_are_errors_with_a_name_and_the_session_goes_on() {
     let mut client = Client::new();
     client.events.clear();

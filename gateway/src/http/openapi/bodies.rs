@@ -4,6 +4,7 @@
 
 use codecs::stretch::SPEED_MIN;
 use proto::catalog::{CLONE_MODES, TRANSCRIPT_CHARACTERS_MAX};
+use proto::realtime::{EAGERNESS, TURN_MS_MAX};
 use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
@@ -80,7 +81,17 @@ fn session() -> Value {
     let voice = json!({ "oneOf": [{ "type": "string", "minLength": 1, "maxLength": 256 },
         { "type": "object", "required": ["id"],
             "properties": { "id": { "type": "string", "minLength": 1, "maxLength": 256 } } }] });
-    let detection = part(json!({ "type": { "enum": ["server_vad", "semantic_vad", null] } }));
+    let eager: Vec<Value> = EAGERNESS.into_iter().map(Value::from).chain([Value::Null]).collect();
+    let millis = json!({ "type": ["integer", "null"], "minimum": 0, "maximum": TURN_MS_MAX });
+    let flag = json!({ "type": ["boolean", "null"] });
+    let server = json!({ "type": "object", "properties": {
+        "type": { "enum": ["server_vad", null] }, "prefix_padding_ms": millis, "silence_duration_ms": millis,
+        "idle_timeout_ms": millis, "threshold": { "type": ["number", "null"], "minimum": 0, "maximum": 1 },
+        "create_response": flag, "interrupt_response": flag } });
+    let semantic = json!({ "type": "object", "required": ["type"], "properties": {
+        "type": is("semantic_vad"), "eagerness": { "enum": eager },
+        "create_response": flag, "interrupt_response": flag } });
+    let detection = json!({ "oneOf": [{ "type": "null" }, server, semantic] });
     let speed = json!({ "type": "number", "minimum": SPEED_MIN, "maximum": 1.5 });
     let mut own = part(Value::Object(proto::wire::sampling_schema()));
     own["properties"]["language"] = maybe(text_max(256));
