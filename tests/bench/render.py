@@ -81,8 +81,8 @@ def validation(data: dict) -> str:
     off = "no rate held" if data["off"] is None else f"{100 * data['off']:+.1f}%"
     lines = [
         f"`{data['command']}`, {data['date']}, at commit {data['commit']} on {data['machine']}. Capacity at 90% ({data['how']}): measured "
-        f"{', '.join(map(str, each['measured']))}, median {capacity['measured']} requests/s; predicted with profile `{data['profile']}` "
-        f"{capacity['predicted']}: {off} (goal: within {100 * data['goal']:.0f}%, {'met' if data['met'] else '**missed**'}).",
+        f"{', '.join(map(str, each['measured']))}, median {capacity['measured']:.2f} requests/s; predicted with profile `{data['profile']}` "
+        f"{capacity['predicted']:.2f}: {off} (goal: within {100 * data['goal']:.0f}%, {'met' if data['met'] else '**missed**'}).",
         "",
     ]
     columns = [*data["measured"], *data["predicted"]]
