@@ -3,10 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::catalog::Ask;
+use crate::wire::speaking::{NAME_CHARACTERS_MAX, named};
 use crate::wire::told::{self, Field, Kind, Parts, Seed, Table, Tempo, Words};
-use crate::wire::{Fields, Json, SamplingFields, Speed, WireError};
-
-const NAME_CHARACTERS_MAX: usize = 256;
+use crate::wire::{Fields, SamplingFields, Speed, WireError};
 
 pub(super) const MODEL_ID: Field<Words> = Field::new("model_id", Words(NAME_CHARACTERS_MAX));
 pub(super) const LANGUAGE: Field<Words> = Field::new("language", Words(64));
@@ -55,28 +54,14 @@ impl Kind for Voice {
     type Value = String;
 
     fn take(&self, name: &'static str, fields: &mut Fields) -> Result<Option<String>, WireError> {
-        match fields.take(name) {
-            None => Ok(None),
-            Some(Json::String(text)) => {
-                let param = fields.path(name);
-                let voice = text.whole().ok_or(WireError::LoneSurrogate { param, sequence: None })?;
-                if voice.chars().count() > NAME_CHARACTERS_MAX {
-                    let bound = format!("at most {NAME_CHARACTERS_MAX} characters long");
-                    return Err(fields.out_of_range(name, bound));
-                }
-                Ok(Some(voice))
+        named(name, fields, |entries, path| {
+            let mut voice = Fields::lenient(entries, &format!("{path}."), VOICE_FIELDS);
+            if MODE.take(&mut voice)?.is_some_and(|mode| mode != "id") {
+                let hint = "embeddings are not known here; name a voice by its id".to_owned();
+                return Err(WireError::Unsupported { param: "voice.mode", hint });
             }
-            Some(Json::Object(entries)) => {
-                let prefix = format!("{}.", fields.path(name));
-                let mut voice = Fields::lenient(entries, &prefix, VOICE_FIELDS);
-                if MODE.take(&mut voice)?.is_some_and(|mode| mode != "id") {
-                    let hint = "embeddings are not known here; name a voice by its id".to_owned();
-                    return Err(WireError::Unsupported { param: "voice.mode", hint });
-                }
-                ID.demand(&mut voice).map(Some)
-            }
-            Some(other) => Err(fields.wrong(name, "a string or {\"id\": string}", &other)),
-        }
+            ID.demand(&mut voice)
+        })
     }
 
     fn schema(&self) -> Value {

@@ -43,6 +43,28 @@ pub(crate) fn speed(fields: &mut Fields) -> Result<Speed, WireError> {
     Ok(SPEED.take(fields)?.unwrap_or_default())
 }
 
+/// What is called by a name, or by an object that holds one: its entries, and the path they stand at.
+pub(crate) fn named(
+    name: &'static str,
+    fields: &mut Fields,
+    inside: impl FnOnce(Vec<(String, Json)>, &str) -> Result<String, WireError>,
+) -> Result<Option<String>, WireError> {
+    match fields.take(name) {
+        None => Ok(None),
+        Some(Json::String(text)) => {
+            let param = fields.path(name);
+            let called = text.whole().ok_or(WireError::LoneSurrogate { param, sequence: None })?;
+            if called.chars().count() > NAME_CHARACTERS_MAX {
+                let bound = format!("at most {NAME_CHARACTERS_MAX} characters long");
+                return Err(fields.out_of_range(name, bound));
+            }
+            Ok(Some(called))
+        }
+        Some(Json::Object(entries)) => inside(entries, &fields.path(name)).map(Some),
+        Some(other) => Err(fields.wrong(name, "a string or {\"id\": string}", &other)),
+    }
+}
+
 /// A name, or `{id}`.
 pub(crate) struct Voice;
 
@@ -52,24 +74,9 @@ impl Kind for Voice {
     type Value = String;
 
     fn take(&self, name: &'static str, fields: &mut Fields) -> Result<Option<String>, WireError> {
-        match fields.take(name) {
-            None => Ok(None),
-            Some(Json::String(text)) => {
-                let param = fields.path(name);
-                let voice = text.whole().ok_or(WireError::LoneSurrogate { param, sequence: None })?;
-                if voice.chars().count() > NAME_CHARACTERS_MAX {
-                    let bound = format!("at most {NAME_CHARACTERS_MAX} characters long");
-                    return Err(fields.out_of_range(name, bound));
-                }
-                Ok(Some(voice))
-            }
-            Some(Json::Object(entries)) => {
-                let path = fields.path(name);
-                let mut voice = Fields::open(entries, &format!("{path}."), &path, &[ID.name])?;
-                ID.demand(&mut voice).map(Some)
-            }
-            Some(other) => Err(fields.wrong(name, "a string or {\"id\": string}", &other)),
-        }
+        named(name, fields, |entries, path| {
+            ID.demand(&mut Fields::open(entries, &format!("{path}."), path, &[ID.name])?)
+        })
     }
 
     fn schema(&self) -> Value {
