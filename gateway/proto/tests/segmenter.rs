@@ -227,6 +227,12 @@ proptest! {
 }
 
 #[test]
+fn a_blank_after_a_prepended_mark_is_not_spoken() {
+    // Unicode Annex 29 (GB9b) puts both into one cluster; found by the property above.
+    assert_eq!(cut(Zones::streamed(8), "\u{11941}  "), ["\u{11941}"]);
+}
+
+#[test]
 fn a_digit_counts_for_the_word_it_is_read_as() {
     let number = "77777 ".repeat(24);
     let segments = cut(SHORT, number.trim_end());

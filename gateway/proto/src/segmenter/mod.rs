@@ -174,6 +174,10 @@ impl Segmenter {
         if c.is_ascii() && self.cluster.is_ascii() {
             return self.cluster == "\r" && c == '\n';
         }
+        // A prepended mark makes one cluster with any letter that follows; a blank after it is still between words.
+        if c.is_whitespace() && !self.cluster.ends_with(char::is_whitespace) {
+            return false;
+        }
         self.cluster.push(c);
         let one = self.cluster.graphemes(true).nth(1).is_none();
         self.cluster.pop();
