@@ -2,6 +2,7 @@
 
 use contract::{ContextId, EngineError, FinishReason, Lane, LaunchId, Span, Stage, Tick};
 
+use crate::context::Context;
 use crate::flight::{Flight, FlightRow};
 use crate::{
     ChunkResult, CommittedChunk, Completion, FrameOutcome, FrameResult, LaunchResult, Sched, SchedOutput,
@@ -33,8 +34,12 @@ impl Sched {
             (Stage::Decode | Stage::Prefill, LaunchResult::Frames(frames))
                 if frames.len() == flight.rows.len() =>
             {
+                let mut cut = 0;
                 for (flown, frame) in flight.rows.iter().zip(frames) {
-                    self.land_frame(flown, frame);
+                    cut += usize::from(self.land_frame(flown, frame));
+                }
+                if flight.stage == Stage::Decode {
+                    self.beat_landed(&flight.rows, cut);
                 }
             }
             (Stage::Encode, LaunchResult::Encoded) => self.land_encode(&flight, took, None),
@@ -46,11 +51,15 @@ impl Sched {
         }
     }
 
-    fn land_frame(&mut self, flown: &FlightRow, frame: FrameResult) {
+    /// Whether the time to cut its chunk was kept relative to steps.
+    fn land_frame(&mut self, flown: &FlightRow, frame: FrameResult) -> bool {
         let id = flown.context;
-        let Some(context) = self.contexts.get_mut(&id) else { return };
+        let made = frame.outcome == FrameOutcome::Made;
+        let is_steady = |context: &Context| made && context.lands_steadily(flown.segment, flown.version);
+        let Some((context, steady)) = self.contexts.get_mut_unless(&id, is_steady) else { return false };
+        let cut = context.steady.cut;
         let live = context.fence(Lane::Lm, flown.version);
-        let Some(segment) = context.segment_mut(flown.segment) else { return };
+        let Some(segment) = context.segment_mut(flown.segment) else { return cut };
         segment.lm_in_flight = segment.lm_in_flight.saturating_sub(1);
         let (index, made) = (segment.index, segment.made);
         if !live {
@@ -69,6 +78,8 @@ impl Sched {
                         let total = segment.made.saturating_sub(config.repeat_frames).max(segment.dispatched);
                         self.counters.capped_by_repetition += 1;
                         self.end_lm(id, index, total, FinishReason::Capped);
+                    } else if steady {
+                        return cut;
                     }
                     if prefilled {
                         self.keep_prefix(id, index);
@@ -78,6 +89,7 @@ impl Sched {
             }
         }
         self.settle(id);
+        cut
     }
 
     fn land_chunk(

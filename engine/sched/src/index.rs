@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contract::{ContextId, Span, Tick};
 
+use crate::beat::Beat;
 use crate::context::Context;
 use crate::order::{ById, Groups, Tally};
 use crate::slack::{CutKey, Head, SlackKey, View};
@@ -17,13 +18,13 @@ use crate::slack::{CutKey, Head, SlackKey, View};
 /// Ticks at which something of a context falls due.
 pub(crate) type Agenda = BTreeSet<(Tick, ContextId)>;
 
-type Step = (u32, SlackKey, Tick);
+type Step = (i64, SlackKey, Tick);
 type Cut = (CutKey, Tick);
 
 /// One context as the lanes see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// It wants a step: positions that step covers, and what its slack follows from.
+    /// It wants a step: positions that step covers, less the steps launched so far, and what its slack follows from.
     step: Option<Step>,
     /// It has frames for less than a chunk: what the time to cut it follows from.
     cut: Option<Cut>,
@@ -87,8 +88,10 @@ impl Entry {
         let step = context.active().zip(slack);
         let waiting = context.waiting();
         Some(Self {
-            step: step
-                .map(|(segment, (key, deadline))| (segment.positions_after(segment.launched), key, deadline)),
+            step: step.map(|(segment, (key, deadline))| {
+                let positions = i64::from(segment.positions_after(segment.launched));
+                (positions - view.beat.launched, key, deadline)
+            }),
             cut,
             rest: Rest {
                 free: view.may_dispatch(context),
@@ -103,6 +106,21 @@ impl Entry {
                 newcomer: waiting.filter(|_| !context.admitted).map(|segment| segment.prompt_tokens),
             },
         })
+    }
+}
+
+impl Entry {
+    /// Steps until another chunk than now is the first that misses frames, or none is wanted; `None` when none is now.
+    pub(crate) fn steps_until(&self, beat: Beat) -> Option<u32> {
+        self.step.map(|(_, key, _)| key.steps_until(beat))
+    }
+
+    pub(crate) fn is_cut_by_steps(&self) -> bool {
+        self.cut.is_some_and(|(key, _)| matches!(key, CutKey::BySteps { .. }))
+    }
+
+    pub(crate) fn head(&self) -> Option<&Head> {
+        self.rest.head.as_ref()
     }
 }
 
@@ -178,8 +196,14 @@ impl Index {
     }
 
     /// Most positions that a step wanted now covers.
-    pub(crate) fn positions_max(&self) -> u32 {
-        self.positions.most()
+    pub(crate) fn positions_max(&self, beat: Beat) -> u32 {
+        self.positions.most().map_or(0, |most| u32::try_from(most + beat.launched).unwrap_or(0))
+    }
+
+    /// Contexts for which the time to cut a chunk is kept relative to the steps that landed.
+    pub(crate) fn cuts_by_steps(&self) -> impl Iterator<Item = ContextId> {
+        let by_steps = self.cuts.iter().filter(|(key, _)| matches!(key, CutKey::BySteps { .. }));
+        by_steps.flat_map(|(_, group)| group.iter().map(|(_, id)| *id))
     }
 
     /// Prompt positions of contexts whose first prefill waits.

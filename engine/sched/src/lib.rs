@@ -10,6 +10,7 @@
 //! command or completion.
 
 mod admission;
+mod beat;
 mod codec;
 mod codec_costs;
 mod command;
@@ -47,6 +48,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use contract::{ContextId, EngineStats, LaunchId, Span, Tick};
 
+use beat::{Beat, Steady};
 use codec_costs::CodecCosts;
 use contexts::Contexts;
 use encode::Encode;
@@ -94,6 +96,7 @@ pub struct Sched {
     pages: PagePool,
     slots: SlotPool,
     pace: Pace,
+    beat: Beat,
     ladder: Ladder,
     policy: Policy,
     /// Since when a due prefill has been held back in a row.
@@ -123,6 +126,7 @@ impl Sched {
             pages: PagePool::new(config.pages, config.page_positions),
             slots: SlotPool::new(config.slots),
             pace: Pace::default(),
+            beat: Beat::default(),
             ladder: Ladder::default(),
             policy: Policy::default(),
             deferring_since: None,
@@ -246,8 +250,8 @@ impl Sched {
         self.expire();
         self.reindex();
         self.measure_pace();
-        let Self { config, profile, costs, contexts, index, pace, now, .. } = self;
-        let view = View { config, profile, costs, pace: *pace, now: *now };
+        let Self { config, profile, costs, contexts, index, pace, beat, now, .. } = self;
+        let view = View { config, profile, costs, pace: *pace, beat: *beat, now: *now };
         index.restless(&view).for_each(|id| contexts.touch(id));
         self.reindex();
         self.mark_contexts();
@@ -262,15 +266,21 @@ impl Sched {
         }
         let from = self.unmarked.len();
         self.contexts.take_touched(&mut self.unmarked);
-        let Self { config, profile, costs, contexts, index, unmarked, pace, now, .. } = self;
-        let view = View { config, profile, costs, pace: *pace, now: *now };
+        let Self { config, profile, costs, contexts, index, unmarked, pace, beat, now, .. } = self;
+        let view = View { config, profile, costs, pace: *pace, beat: *beat, now: *now };
         for id in &unmarked[from..] {
-            index.put(*id, contexts.get(id).and_then(|context| Entry::of(context, &view)));
+            let entry = contexts.mark(id).and_then(|context| {
+                let entry = Entry::of(context, &view);
+                context.steady =
+                    entry.as_ref().map(|entry| Steady::of(context, entry, &view)).unwrap_or_default();
+                entry
+            });
+            index.put(*id, entry);
         }
     }
 
     fn measure_pace(&mut self) {
-        let (contexts, positions) = (self.index.stepping.len() as u32, self.index.positions_max());
+        let (contexts, positions) = (self.index.stepping.len() as u32, self.index.positions_max(self.beat));
         let round = self.round_time(contexts, positions);
         self.pace = Pace { contexts, positions, round };
     }
@@ -281,8 +291,8 @@ impl Sched {
         let mut changed = std::mem::take(&mut self.unmarked);
         changed.sort_unstable();
         changed.dedup();
-        let Self { config, profile, costs, contexts, index, outputs, counters, pace, now, .. } = self;
-        let view = View { config, profile, costs, pace: *pace, now: *now };
+        let Self { config, profile, costs, contexts, index, outputs, counters, pace, beat, now, .. } = self;
+        let view = View { config, profile, costs, pace: *pace, beat: *beat, now: *now };
         for id in changed.drain(..) {
             let Some(context) = contexts.mark(&id).filter(|context| !context.finished) else { continue };
             let ahead = context.active().is_some() && !profile.state_grows && view.is_ahead(context);
@@ -299,7 +309,7 @@ impl Sched {
     }
 
     fn view(&self, now: Tick) -> View<'_> {
-        View { config: &self.config, profile: &self.profile, costs: &self.costs, pace: self.pace, now }
+        View { config: &self.config, profile: &self.profile, costs: &self.costs, pace: self.pace, beat: self.beat, now }
     }
 
     /// Time in which each of `contexts` contexts gets one step.

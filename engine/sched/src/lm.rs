@@ -2,6 +2,7 @@
 
 use contract::{ContextId, FinishReason, Lane, Partition, Span, Stage, Tick};
 
+use crate::context::Context;
 use crate::flight::{Flight, FlightRow};
 use crate::{Decision, DecodeRow, Sched, Why, reason};
 
@@ -53,6 +54,7 @@ impl Sched {
         let bucket = self.profile.decode_bucket(ready.len() as u32);
         let expected = self.profile.cost(Stage::Decode, Partition::Lm, bucket, length);
         let why = self.why(reason, expected);
+        self.beat_launched(&ready);
         let mut rows = Vec::with_capacity(ready.len());
         let mut flown = Vec::with_capacity(ready.len());
         for id in ready {
@@ -77,7 +79,7 @@ impl Sched {
     }
 
     fn decode_row(&mut self, id: ContextId) -> Option<(DecodeRow, FlightRow)> {
-        let context = self.contexts.get_mut(&id)?;
+        let (context, _) = self.contexts.get_mut_unless(&id, Context::launches_steadily)?;
         let slot = context.slot?;
         let exact = context.exact_frames.is_some();
         let segment = context.active_mut()?;
@@ -115,10 +117,12 @@ impl Sched {
     fn take_pages(&mut self, id: ContextId) {
         loop {
             let pages = &mut self.pages;
-            let Some(context) = self.contexts.get_mut(&id) else { return };
+            let Some(context) = self.contexts.mark(&id) else { return };
             let Some(segment) = context.active_mut() else { return };
             if segment.pages.len() as u32 >= pages.pages_for(segment.positions_after(segment.launched)) {
-                context.page_stalled = false;
+                if std::mem::take(&mut context.page_stalled) {
+                    self.contexts.touch(id);
+                }
                 return;
             }
             if let Some(page) = pages.take(&mut segment.promised) {
@@ -128,6 +132,7 @@ impl Sched {
             }
             self.counters.page_exhaustions += u64::from(!context.page_stalled);
             context.page_stalled = true;
+            self.contexts.touch(id);
             if !self.make_room() {
                 return;
             }

@@ -1,0 +1,93 @@
+//! What every step changes alike for all that take part in it, so that a row of a step costs only what it
+//! changes by itself.
+//!
+//! Steps and frames still missing are kept relative to how many steps have been launched and have landed: a
+//! context that takes part in every step then keeps its places in [`crate::index::Index`]. Whoever does not take
+//! part is indexed anew, and so is a row that changes more than these two counts.
+
+use contract::{ContextId, Lane, Version};
+
+use crate::Sched;
+use crate::context::Context;
+use crate::flight::FlightRow;
+use crate::index::Entry;
+use crate::slack::View;
+
+/// Decode steps so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Beat {
+    pub(crate) launched: i64,
+    pub(crate) landed: i64,
+}
+
+/// How far rows leave a context's entry as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Steady {
+    /// The time to cut its chunk is kept relative to the steps that landed.
+    pub(crate) cut: bool,
+    /// Steps launched, and frames made, below which its entry stays; 0 where any step changes it.
+    launched_below: u32,
+    made_below: u32,
+}
+
+impl Steady {
+    /// What goes with a context's entry.
+    pub(crate) fn of(context: &Context, entry: &Entry, view: &View<'_>) -> Self {
+        let (Some(segment), Some(end)) = (context.active(), entry.steps_until(view.beat)) else {
+            return Self::default();
+        };
+        if context.page_stalled {
+            return Self::default();
+        }
+        let known = if segment.streamed && !segment.closed { segment.ids } else { u32::MAX };
+        Self {
+            cut: entry.is_cut_by_steps(),
+            launched_below: segment.launched.saturating_add(end).min(known),
+            made_below: view.made_until(context, entry.head()),
+        }
+    }
+}
+
+impl Context {
+    /// Whether one more step of its active segment, launched now, leaves its entry as it is.
+    pub(crate) fn launches_steadily(&self) -> bool {
+        self.active().is_some_and(|segment| segment.launched + 1 < self.steady.launched_below)
+    }
+
+    /// Whether one more frame of this row leaves its entry as it is, and ends nothing.
+    pub(crate) fn lands_steadily(&self, segment: u32, version: Version) -> bool {
+        let counts = self.is_current(Lane::Lm, version);
+        counts
+            && self.active().is_some_and(|active| {
+                active.index == segment && active.made > 0 && active.made + 1 < self.steady.made_below
+            })
+    }
+}
+
+impl Sched {
+    /// A step of these contexts, in the order in which they were asked for, has been launched.
+    pub(crate) fn beat_launched(&mut self, rows: &[ContextId]) {
+        self.beat.launched += 1;
+        if rows.len() < self.index.stepping.len() {
+            let rows = sorted(rows.iter().copied());
+            let left_out = self.index.stepping.iter().filter(|id| rows.binary_search(id).is_err());
+            left_out.for_each(|id| self.contexts.touch(*id));
+        }
+    }
+
+    /// A step has landed; `cut` of its rows had the time to cut their chunks kept relative to steps.
+    pub(crate) fn beat_landed(&mut self, rows: &[FlightRow], cut: usize) {
+        self.beat.landed += 1;
+        if cut < self.index.cuts_by_steps().count() {
+            let rows = sorted(rows.iter().map(|row| row.context));
+            let left_out = self.index.cuts_by_steps().filter(|id| rows.binary_search(id).is_err());
+            left_out.for_each(|id| self.contexts.touch(id));
+        }
+    }
+}
+
+fn sorted(ids: impl Iterator<Item = ContextId>) -> Vec<ContextId> {
+    let mut ids: Vec<ContextId> = ids.collect();
+    ids.sort_unstable();
+    ids
+}
