@@ -5,9 +5,9 @@
 //! context that takes part in every step then keeps its places in [`crate::index::Index`]. Whoever does not take
 //! part is indexed anew, and so is a row that changes more than these two counts.
 
-use contract::{ContextId, Lane, Version};
+use contract::{ContextId, Lane};
 
-use crate::Sched;
+use crate::{FrameOutcome, FrameResult, GuardConfig, Sched};
 use crate::context::Context;
 use crate::flight::FlightRow;
 use crate::index::Entry;
@@ -26,7 +26,7 @@ pub(crate) struct Steady {
     /// The time to cut its chunk is kept relative to the steps that landed.
     pub(crate) cut: bool,
     /// Steps launched, and frames made, below which its entry stays; 0 where any step changes it.
-    launched_below: u32,
+    pub(crate) launched_below: u32,
     made_below: u32,
 }
 
@@ -49,18 +49,25 @@ impl Steady {
 }
 
 impl Context {
-    /// Whether one more step of its active segment, launched now, leaves its entry as it is.
-    pub(crate) fn launches_steadily(&self) -> bool {
-        self.active().is_some_and(|segment| segment.launched + 1 < self.steady.launched_below)
-    }
-
-    /// Whether one more frame of this row leaves its entry as it is, and ends nothing.
-    pub(crate) fn lands_steadily(&self, segment: u32, version: Version) -> bool {
-        let counts = self.is_current(Lane::Lm, version);
-        counts
-            && self.active().is_some_and(|active| {
-                active.index == segment && active.made > 0 && active.made + 1 < self.steady.made_below
-            })
+    /// Takes in a row's frame if that leaves the context's entry as it is and ends nothing by its number. `None` if
+    /// not, and nothing is changed then; else whether the guard has seen enough of such frames.
+    pub(crate) fn land_steadily(
+        &mut self,
+        row: &FlightRow,
+        frame: &FrameResult,
+        guard: &GuardConfig,
+    ) -> Option<bool> {
+        let counts = frame.outcome == FrameOutcome::Made && self.is_current(Lane::Lm, row.version);
+        let made_below = self.steady.made_below;
+        let segment = self.active_mut().filter(|_| counts)?;
+        if segment.index != row.segment || segment.made == 0 || segment.made + 1 >= made_below {
+            return None;
+        }
+        segment.made += 1;
+        segment.lm_in_flight = segment.lm_in_flight.saturating_sub(1);
+        let repeats = segment.guard.frame_repeats(guard, frame.code_hash);
+        self.fence(Lane::Lm, row.version);
+        Some(repeats)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use contract::{ContextId, EngineError, FinishReason, Lane, LaunchId, Span, Stage, Tick};
 
-use crate::context::Context;
 use crate::flight::{Flight, FlightRow};
 use crate::{
     ChunkResult, CommittedChunk, Completion, FrameOutcome, FrameResult, LaunchResult, Sched, SchedOutput,
@@ -54,10 +53,18 @@ impl Sched {
     /// Whether the time to cut its chunk was kept relative to steps.
     fn land_frame(&mut self, flown: &FlightRow, frame: FrameResult) -> bool {
         let id = flown.context;
-        let made = frame.outcome == FrameOutcome::Made;
-        let is_steady = |context: &Context| made && context.lands_steadily(flown.segment, flown.version);
-        let Some((context, steady)) = self.contexts.get_mut_unless(&id, is_steady) else { return false };
+        let Some(context) = self.contexts.mark(&id) else { return false };
         let cut = context.steady.cut;
+        match context.land_steadily(flown, &frame, &self.config.guard) {
+            Some(false) => return cut,
+            Some(true) => {
+                self.cut_repetition(id, flown.segment);
+                self.settle(id);
+                return cut;
+            }
+            None => {}
+        }
+        let Some(context) = self.contexts.get_mut(&id) else { return cut };
         let live = context.fence(Lane::Lm, flown.version);
         let Some(segment) = context.segment_mut(flown.segment) else { return cut };
         segment.lm_in_flight = segment.lm_in_flight.saturating_sub(1);
@@ -74,12 +81,7 @@ impl Sched {
                     segment.made += 1;
                     let config = &self.config.guard;
                     if segment.guard.frame_repeats(config, frame.code_hash) {
-                        // What only repeated is not worth speaking.
-                        let total = segment.made.saturating_sub(config.repeat_frames).max(segment.dispatched);
-                        self.counters.capped_by_repetition += 1;
-                        self.end_lm(id, index, total, FinishReason::Capped);
-                    } else if steady {
-                        return cut;
+                        self.cut_repetition(id, index);
                     }
                     if prefilled {
                         self.keep_prefix(id, index);
@@ -90,6 +92,15 @@ impl Sched {
         }
         self.settle(id);
         cut
+    }
+
+    /// Ends a segment before what only repeated, which is not worth speaking.
+    fn cut_repetition(&mut self, id: ContextId, index: u32) {
+        let segment = self.contexts.mark(&id).and_then(|context| context.segment_mut(index));
+        let Some(segment) = segment else { return };
+        let total = segment.made.saturating_sub(self.config.guard.repeat_frames).max(segment.dispatched);
+        self.counters.capped_by_repetition += 1;
+        self.end_lm(id, index, total, FinishReason::Capped);
     }
 
     fn land_chunk(

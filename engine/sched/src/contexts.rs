@@ -43,22 +43,8 @@ impl Contexts {
         Some(context)
     }
 
-    /// As [`Contexts::get_mut`], but not noted when `steady` says that what is to change leaves everything kept
-    /// elsewhere as it is; and whether it said so.
-    pub(crate) fn get_mut_unless(
-        &mut self,
-        id: &ContextId,
-        steady: impl FnOnce(&Context) -> bool,
-    ) -> Option<(&mut Context, bool)> {
-        let context = self.open.get_mut(id)?;
-        let steady = steady(context);
-        if !steady {
-            self.touched.push(*id);
-        }
-        Some((context, steady))
-    }
-
-    /// As [`Contexts::get_mut`], for marks that nothing kept elsewhere depends on.
+    /// As [`Contexts::get_mut`], for changes that nothing kept elsewhere depends on, or that are noted by
+    /// [`Contexts::touch`].
     pub(crate) fn mark(&mut self, id: &ContextId) -> Option<&mut Context> {
         self.open.get_mut(id)
     }

@@ -18,6 +18,9 @@ use crate::slack::{CutKey, Head, SlackKey, View};
 /// Ticks at which something of a context falls due.
 pub(crate) type Agenda = BTreeSet<(Tick, ContextId)>;
 
+/// Heads that may be dispatched, by deadline.
+type Heads = BTreeMap<(Tick, ContextId), Head>;
+
 type Step = (i64, SlackKey, Tick);
 type Cut = (CutKey, Tick);
 
@@ -60,13 +63,13 @@ pub(crate) struct Index {
     positions: Tally,
     slack: Groups<SlackKey>,
     cuts: Groups<CutKey>,
-    /// Contexts that want a step and have no chunk ready.
-    pub(crate) joining: BTreeSet<ContextId>,
-    /// Heads that may be dispatched, and all.
+    /// How many contexts want a step and have no chunk ready.
+    pub(crate) joining: usize,
+    /// Contexts whose heads may be dispatched, and how many heads there are.
     pub(crate) ready: BTreeSet<ContextId>,
-    pub(crate) heads: BTreeSet<ContextId>,
-    urgent: Agenda,
-    background: Agenda,
+    pub(crate) heads: usize,
+    urgent: Heads,
+    background: Heads,
     restless: BTreeSet<ContextId>,
     pub(crate) turns: Agenda,
     pub(crate) idles: Agenda,
@@ -148,11 +151,11 @@ impl Index {
         self.exchange_step(id, old.step, new.step);
         self.exchange_cut(id, old.cut, new.cut);
         exchange(&mut self.stepping, old.stepping, new.stepping);
-        exchange(&mut self.joining, old.joining, new.joining);
+        self.joining = self.joining + usize::from(new.joining) - usize::from(old.joining);
         exchange(&mut self.ready, old.ready, new.ready);
-        exchange(&mut self.heads, old.heads, new.heads);
-        exchange(&mut self.urgent, old.urgent, new.urgent);
-        exchange(&mut self.background, old.background, new.background);
+        self.heads = self.heads + usize::from(new.heads) - usize::from(old.heads);
+        exchange_head(&mut self.urgent, old.urgent, new.urgent);
+        exchange_head(&mut self.background, old.background, new.background);
         exchange(&mut self.restless, old.restless, new.restless);
         exchange(&mut self.turns, old.turns, new.turns);
         exchange(&mut self.idles, old.idle, new.idle);
@@ -191,8 +194,7 @@ impl Index {
 
     /// Heads that may be dispatched, urgent ones or the others, in deadline order.
     pub(crate) fn dispatchable(&self, urgent: bool) -> impl Iterator<Item = &Head> {
-        let of_kind = if urgent { &self.urgent } else { &self.background };
-        of_kind.iter().filter_map(|(_, id)| self.head(*id))
+        if urgent { self.urgent.values() } else { self.background.values() }
     }
 
     /// Most positions that a step wanted now covers.
@@ -288,11 +290,11 @@ struct Parts {
     step: Option<Step>,
     cut: Option<Cut>,
     stepping: Option<ContextId>,
-    joining: Option<ContextId>,
+    joining: bool,
     ready: Option<ContextId>,
-    heads: Option<ContextId>,
-    urgent: Option<(Tick, ContextId)>,
-    background: Option<(Tick, ContextId)>,
+    heads: bool,
+    urgent: Option<Head>,
+    background: Option<Head>,
     restless: Option<ContextId>,
     turns: Option<(Tick, ContextId)>,
     idle: Option<(Tick, ContextId)>,
@@ -308,16 +310,16 @@ impl Parts {
         let Some(Entry { step, cut, rest }) = entry else { return Self::default() };
         let named = |holds: bool| holds.then_some(id);
         let at = |tick: Option<Tick>| tick.map(|tick| (tick, id));
-        let free = rest.head.as_ref().filter(|_| rest.free);
+        let free = rest.head.filter(|_| rest.free);
         Self {
             step: *step,
             cut: *cut,
             stepping: named(step.is_some()),
-            joining: named(step.is_some() && rest.head.is_none()),
+            joining: step.is_some() && rest.head.is_none(),
             ready: named(free.is_some()),
-            heads: named(rest.head.is_some()),
-            urgent: at(free.filter(|head| head.urgent).map(|head| head.deadline)),
-            background: at(free.filter(|head| !head.urgent).map(|head| head.deadline)),
+            heads: rest.head.is_some(),
+            urgent: free.filter(|head| head.urgent),
+            background: free.filter(|head| !head.urgent),
             restless: named(rest.restless),
             turns: at(rest.turns),
             idle: at(rest.idle),
@@ -328,6 +330,16 @@ impl Parts {
             newcomer: rest.newcomer,
         }
     }
+}
+
+fn exchange_head(heads: &mut Heads, old: Option<Head>, new: Option<Head>) {
+    if old == new {
+        return;
+    }
+    if let Some(old) = old {
+        heads.remove(&(old.deadline, old.context));
+    }
+    heads.extend(new.map(|head| ((head.deadline, head.context), head)));
 }
 
 fn exchange<T: Ord>(set: &mut BTreeSet<T>, old: Option<T>, new: Option<T>) {

@@ -86,6 +86,8 @@ pub struct Sched {
     contexts: Contexts,
     /// What follows from the contexts, brought up to date by [`Sched::reindex`].
     index: Index,
+    /// Nothing more follows at this tick from what was known when all was last brought up to date.
+    settled: bool,
     /// Contexts indexed anew and not marked since.
     unmarked: Vec<ContextId>,
     encodes: BTreeMap<EncodeKey, Encode>,
@@ -118,6 +120,7 @@ impl Sched {
             now: Tick::ZERO,
             contexts: Contexts::default(),
             index: Index::default(),
+            settled: false,
             unmarked: Vec::new(),
             encodes: BTreeMap::new(),
             prefixes: BTreeMap::new(),
@@ -200,7 +203,7 @@ impl Sched {
                 running: self.slots.used(),
                 pages_used: self.pages.used(),
                 pages_total: self.pages.total(),
-                ready_chunks: self.index.heads.len() as u32,
+                ready_chunks: self.index.heads as u32,
                 background: counters.background,
                 lm: counters.lm,
                 urgent: counters.urgent,
@@ -238,8 +241,11 @@ impl Sched {
 
     /// Moves time on and lets what fell due happen.
     fn advance(&mut self, now: Tick) {
-        self.now = self.now.max(now);
-        self.refresh();
+        let settled = self.settled && self.unmarked.is_empty() && self.contexts.is_untouched();
+        if now > self.now || !settled {
+            self.now = self.now.max(now);
+            self.refresh();
+        }
     }
 
     /// Brings all that follows from the state up to date.
@@ -256,7 +262,7 @@ impl Sched {
         self.reindex();
         self.mark_contexts();
         self.reindex();
-        self.follow_policy();
+        self.settled = !self.follow_policy();
     }
 
     /// Brings the index up to date with what has been touched.

@@ -2,7 +2,6 @@
 
 use contract::{ContextId, FinishReason, Lane, Partition, Span, Stage, Tick};
 
-use crate::context::Context;
 use crate::flight::{Flight, FlightRow};
 use crate::{Decision, DecodeRow, Sched, Why, reason};
 
@@ -33,20 +32,18 @@ impl Sched {
     }
 
     fn decode(&mut self, contexts: &[ContextId], reason: &'static str) -> Option<Decision> {
-        for &id in contexts {
-            self.take_pages(id);
-        }
-        // Making room may have capped a context of this very batch.
-        let view = self.view(self.now);
         let mut length = 1;
-        let mut ready = Vec::with_capacity(contexts.len());
-        for context in contexts.iter().filter_map(|id| self.contexts.get(id)) {
-            if let Some(segment) =
-                context.active().filter(|_| !context.page_stalled && view.wants_step(context))
-            {
-                length = length.max(segment.positions_after(segment.launched));
-                ready.push(context.id);
+        let mut short = false;
+        for &id in contexts {
+            match self.take_pages(id) {
+                Some(positions) => length = length.max(positions),
+                None => short = true,
             }
+        }
+        let mut ready = contexts.to_vec();
+        if short {
+            // Making room may have capped a context of this very batch.
+            (ready, length) = self.with_pages(contexts);
         }
         if ready.is_empty() {
             return None;
@@ -79,7 +76,7 @@ impl Sched {
     }
 
     fn decode_row(&mut self, id: ContextId) -> Option<(DecodeRow, FlightRow)> {
-        let (context, _) = self.contexts.get_mut_unless(&id, Context::launches_steadily)?;
+        let context = self.contexts.mark(&id)?;
         let slot = context.slot?;
         let exact = context.exact_frames.is_some();
         let segment = context.active_mut()?;
@@ -97,6 +94,7 @@ impl Sched {
         };
         segment.launched += 1;
         segment.lm_in_flight += 1;
+        let steady = segment.launched < context.steady.launched_below;
         context.usage.text_ids += u64::from(matches!(text, crate::TextInput::Id(_)));
         let flight = FlightRow {
             context: id,
@@ -109,21 +107,41 @@ impl Sched {
             slack: Span::MAX,
             ready: self.now,
         };
+        if !steady {
+            self.contexts.touch(id);
+        }
         Some((row, flight))
     }
 
-    /// Takes the pages the context's next step could touch. A context that finds none is marked
-    /// stalled and left out, while room is made.
-    fn take_pages(&mut self, id: ContextId) {
+    /// Those of a batch that have their pages and want their step still, and the positions of the longest.
+    fn with_pages(&self, contexts: &[ContextId]) -> (Vec<ContextId>, u32) {
+        let view = self.view(self.now);
+        let mut length = 1;
+        let mut ready = Vec::with_capacity(contexts.len());
+        for context in contexts.iter().filter_map(|id| self.contexts.get(id)) {
+            if let Some(segment) =
+                context.active().filter(|_| !context.page_stalled && view.wants_step(context))
+            {
+                length = length.max(segment.positions_after(segment.launched));
+                ready.push(context.id);
+            }
+        }
+        (ready, length)
+    }
+
+    /// Takes the pages the context's next step could touch; the positions these hold at least. A context that finds
+    /// none is marked stalled and left out, while room is made.
+    fn take_pages(&mut self, id: ContextId) -> Option<u32> {
         loop {
             let pages = &mut self.pages;
-            let Some(context) = self.contexts.mark(&id) else { return };
-            let Some(segment) = context.active_mut() else { return };
-            if segment.pages.len() as u32 >= pages.pages_for(segment.positions_after(segment.launched)) {
+            let context = self.contexts.mark(&id)?;
+            let segment = context.active_mut()?;
+            let positions = segment.positions_after(segment.launched);
+            if segment.pages.len() as u32 >= pages.pages_for(positions) {
                 if std::mem::take(&mut context.page_stalled) {
                     self.contexts.touch(id);
                 }
-                return;
+                return Some(positions);
             }
             if let Some(page) = pages.take(&mut segment.promised) {
                 segment.pages.push(page);
@@ -134,7 +152,7 @@ impl Sched {
             context.page_stalled = true;
             self.contexts.touch(id);
             if !self.make_room() {
-                return;
+                return None;
             }
         }
     }

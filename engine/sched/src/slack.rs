@@ -54,7 +54,8 @@ pub(crate) enum CutKey {
     Stuck { usable: u32 },
     /// Frames come, but not with every step.
     Still { usable: u32, missing: u32 },
-    /// Every step brings a frame, the one that lands as number `last` the last of `wanted`.
+    /// Every step brings a frame, the one that lands as number `last` the last of `wanted`; not to be cut before the
+    /// shortest length is there.
     BySteps { last: i64, wanted: u32 },
 }
 
@@ -295,24 +296,24 @@ impl View<'_> {
     /// What the time at which the next chunk would be cut short follows from, and its deadline; `None`
     /// when it would not be.
     fn cut_key(&self, context: &Context, segment: &Segment) -> Option<(CutKey, Tick)> {
-        let usable = segment.waiting_frames().saturating_sub(self.profile.look_ahead);
         let deadline = self.deadline_at(context, context.dispatched);
-        if usable == 0 || deadline == Tick::NEVER || context.slot.is_none() {
+        if deadline == Tick::NEVER || context.slot.is_none() {
             return None;
         }
-        let stuck = context.page_stalled || !self.step_is_known(context, segment);
         let wanted = self.ladder_length(context.rung, context.chunks);
-        let shortest = self.profile.codec_lengths.first().copied().unwrap_or(1);
-        let cuttable = if stuck { segment.lm_in_flight == 0 } else { usable >= shortest };
-        let missing = wanted.saturating_sub(usable);
+        // Frames that the codec has to see beyond it are missing as well.
+        let missing = i64::from(wanted + self.profile.look_ahead) - i64::from(segment.waiting_frames());
+        let usable = segment.waiting_frames().saturating_sub(self.profile.look_ahead);
+        let stuck = context.page_stalled || !self.step_is_known(context, segment);
         let key = if stuck {
-            CutKey::Stuck { usable }
+            (usable > 0 && segment.lm_in_flight == 0).then_some(CutKey::Stuck { usable })
         } else if self.wants_step(context) {
-            CutKey::BySteps { last: self.beat.landed + i64::from(missing), wanted }
+            Some(CutKey::BySteps { last: self.beat.landed + missing, wanted })
         } else {
-            CutKey::Still { usable, missing }
+            let missing = wanted.saturating_sub(usable);
+            (usable >= self.shortest_cut()).then_some(CutKey::Still { usable, missing })
         };
-        cuttable.then_some((key, deadline))
+        Some((key?, deadline))
     }
 
     /// Frames of the active segment from which on one more may change its next chunk, or when it is cut; 0 when each
@@ -325,11 +326,13 @@ impl View<'_> {
         if let Some(head) = head {
             return if head.cut { 0 } else { u32::MAX };
         }
-        let usable = segment.waiting_frames().saturating_sub(self.profile.look_ahead);
         let wanted = self.ladder_length(context.rung, context.chunks);
-        let shortest = self.profile.shortest_length().max(1);
-        let frames = if usable < shortest { shortest.min(wanted) } else { wanted };
-        segment.dispatched.saturating_add(self.profile.look_ahead).saturating_add(frames)
+        segment.dispatched.saturating_add(self.profile.look_ahead).saturating_add(wanted)
+    }
+
+    /// Frames of the shortest chunk that is cut while more are made.
+    fn shortest_cut(&self) -> u32 {
+        self.profile.shortest_length().max(1)
     }
 
     /// When the next chunk is cut short, if nothing else comes.
@@ -339,7 +342,10 @@ impl View<'_> {
             CutKey::Still { usable, missing } => (usable, Some(i64::from(missing))),
             CutKey::BySteps { last, wanted } => {
                 let missing = last - self.beat.landed;
-                (u32::try_from(i64::from(wanted) - missing).unwrap_or(0), Some(missing))
+                match u32::try_from(i64::from(wanted) - missing) {
+                    Ok(usable) if usable >= self.shortest_cut() => (usable, Some(missing)),
+                    _ => return Tick::NEVER,
+                }
             }
         };
         let codec = self.codec_cost(Lane::Urgent, 1, usable);

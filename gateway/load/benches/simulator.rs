@@ -15,7 +15,7 @@ use load::sim::{ProfileFile, Scene, Variant, offer};
 use load::workload::Workload;
 
 const WINDOW: Span = Span::from_millis(60_000);
-/// Unless the command line names another number.
+/// Unless the command line names another number; a word of it names the profiles that count, by a part of their names.
 const RUNS: usize = 5;
 
 fn main() {
@@ -24,7 +24,9 @@ fn main() {
     let runs = std::env::args().find_map(|word| word.parse().ok()).filter(|runs| *runs > 0).unwrap_or(RUNS);
     println!("times faster than real time: median of {runs} runs of {WINDOW}, one thread");
     let points = [("h100-published", "libritts", 48.0), (card, "libritts", 112.0), (tiny, "seed-tts", 7.0)];
-    for (name, workload, rate) in points {
+    let named = |name: &str| std::env::args().skip(1).any(|word| word.parse::<usize>().is_err() && name.contains(&word));
+    let all = !points.iter().any(|(name, ..)| named(name));
+    for (name, workload, rate) in points.into_iter().filter(|(name, ..)| all || named(name)) {
         let profile = ProfileFile::load(name).expect("a profile");
         let workload = Workload::load(workload).expect("a workload");
         let variant = Variant::plain(&profile.name);
