@@ -85,10 +85,10 @@ impl Sched {
     /// A step has landed; `cut` of its rows had the time to cut their chunks kept relative to steps.
     pub(crate) fn beat_landed(&mut self, rows: &[FlightRow], cut: usize) {
         self.beat.landed += 1;
-        if cut < self.index.cuts_by_steps().count() {
+        if cut < self.index.cuts_by_steps().map(<[_]>::len).sum() {
             let rows = sorted(rows.iter().map(|row| row.context));
-            let left_out = self.index.cuts_by_steps().filter(|id| rows.binary_search(id).is_err());
-            left_out.for_each(|id| self.contexts.touch(id));
+            let by_steps = self.index.cuts_by_steps().flatten().map(|(_, id)| *id);
+            by_steps.filter(|id| rows.binary_search(id).is_err()).for_each(|id| self.contexts.touch(id));
         }
     }
 }

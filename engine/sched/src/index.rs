@@ -202,10 +202,10 @@ impl Index {
         self.positions.most().map_or(0, |most| u32::try_from(most + beat.launched).unwrap_or(0))
     }
 
-    /// Contexts for which the time to cut a chunk is kept relative to the steps that landed.
-    pub(crate) fn cuts_by_steps(&self) -> impl Iterator<Item = ContextId> {
+    /// Contexts for which the time to cut a chunk is kept relative to the steps that landed, in groups.
+    pub(crate) fn cuts_by_steps(&self) -> impl Iterator<Item = &[(Tick, ContextId)]> {
         let by_steps = self.cuts.iter().filter(|(key, _)| matches!(key, CutKey::BySteps { .. }));
-        by_steps.flat_map(|(_, group)| group.iter().map(|(_, id)| *id))
+        by_steps.map(|(_, group)| group)
     }
 
     /// Prompt positions of contexts whose first prefill waits.
@@ -260,8 +260,11 @@ impl Index {
     }
 
     /// Contexts that have waited long enough, for text or to begin.
-    pub(crate) fn expired(&self, now: Tick) -> BTreeSet<ContextId> {
-        by_now(&self.idles, now).chain(by_now(&self.waits, now)).collect()
+    pub(crate) fn expired(&self, now: Tick) -> Vec<ContextId> {
+        let mut expired: Vec<ContextId> = by_now(&self.idles, now).chain(by_now(&self.waits, now)).collect();
+        expired.sort_unstable();
+        expired.dedup();
+        expired
     }
 
     /// Contexts that the pace and costs may have changed: heads that hang on them, and chunks that are to
@@ -281,7 +284,8 @@ impl Index {
 }
 
 fn by_now(agenda: &Agenda, now: Tick) -> impl Iterator<Item = ContextId> {
-    agenda.range(..=(now, ContextId(u64::MAX))).map(|(_, id)| *id)
+    // In order, and nearly always nobody.
+    agenda.iter().take_while(move |(at, _)| *at <= now).map(|(_, id)| *id)
 }
 
 /// An entry's places in the index.
