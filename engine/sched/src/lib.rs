@@ -37,6 +37,7 @@ mod prefill;
 mod prefix;
 mod profile;
 mod record;
+mod ride;
 mod slack;
 mod slots;
 mod split;

@@ -12,7 +12,7 @@ impl Sched {
             return None;
         }
         let (contexts, reason) = self.decode_batch();
-        if let Some(decision) = self.prefill_decision(contexts.is_empty()) {
+        if let Some(decision) = self.prefill_decision(&contexts) {
             return Some(decision);
         }
         self.decode(&contexts, reason)
@@ -31,7 +31,8 @@ impl Sched {
         Why { reason, counterfactual: self.round_robin(), expected }
     }
 
-    fn decode(&mut self, contexts: &[ContextId], reason: &'static str) -> Option<Decision> {
+    /// Takes the pages of a step of `contexts`: those that have them, and the most positions one of them covers then.
+    pub(crate) fn ready_step(&mut self, contexts: &[ContextId]) -> (Vec<ContextId>, u32) {
         for &id in contexts {
             self.take_pages(id);
         }
@@ -47,20 +48,18 @@ impl Sched {
                 ready.push(context.id);
             }
         }
+        (ready, length)
+    }
+
+    fn decode(&mut self, contexts: &[ContextId], reason: &'static str) -> Option<Decision> {
+        let (ready, length) = self.ready_step(contexts);
         if ready.is_empty() {
             return None;
         }
         let bucket = self.profile.decode_bucket(ready.len() as u32);
         let expected = self.profile.cost(Stage::Decode, Partition::Lm, bucket, length);
         let why = self.why(reason, expected);
-        let mut rows = Vec::with_capacity(ready.len());
-        let mut flown = Vec::with_capacity(ready.len());
-        for id in ready {
-            if let Some((row, flight)) = self.decode_row(id) {
-                rows.push(row);
-                flown.push(flight);
-            }
-        }
+        let (rows, flown) = ready.into_iter().filter_map(|id| self.decode_row(id)).unzip();
         self.steps_since_prefill = self.steps_since_prefill.saturating_add(1);
         let launch = self.take_off(Flight {
             lane: Lane::Lm,
@@ -76,7 +75,7 @@ impl Sched {
         Some(Decision::Decode { launch, bucket, rows, why })
     }
 
-    fn decode_row(&mut self, id: ContextId) -> Option<(DecodeRow, FlightRow)> {
+    pub(crate) fn decode_row(&mut self, id: ContextId) -> Option<(DecodeRow, FlightRow)> {
         let context = self.contexts.get_mut(&id)?;
         let slot = context.slot?;
         let exact = context.exact_frames.is_some();
