@@ -26,7 +26,7 @@ LARGE, SMALL = "qwen3-tts-1.7b", "qwen3-tts-0.6b"
 LIBRI, SEED = "libritts", "seed-tts"
 # SMs of the lm and the background lane that are compared with the default, 100/32.
 SPLITS = ["116/16", "108/24", "92/40", "84/48", "76/56", "60/72", "44/88"]
-PARTS = ["partition", "urgent", "async", "deadlines"]
+PARTS = ["partition", "urgent", "async", "deadlines", "riders"]
 
 
 def point(workload, rates, window, *, model=LARGE, without="", devices=1, engine=None):

@@ -43,33 +43,35 @@ fn heads_as_wide_as_the_published_ones_attend_over_scattered_pages() {
     let spec =
         PagedSpec { name: "kv".to_owned(), layers: 2, kv_heads: 2, head_dim: 128, page_len: 16, pages: 16 };
     let pages = world.paged(spec);
-    let rows = Rows::PerRow(1);
-    let mut builder = ProgramBuilder::new("pairs");
-    let [q, k, v] =
-        [("q", 512), ("k", 256), ("v", 256)].map(|(name, cols)| builder.input(name, Dtype::F32, rows, cols));
-    let [positions, owner] = ["positions", "owner"].map(|name| builder.input(name, Dtype::I32, rows, 1));
-    let page_table = builder.input("page_table", Dtype::I32, rows, 6);
-    for layer in 0..2 {
-        let out = builder.scratch("attended", rows, 512);
-        let [q_norm, k_norm] = norms;
-        builder.push(Op::PagedAttention {
-            q,
-            k,
-            v,
-            q_norm,
-            k_norm,
-            norm_eps: 1e-6,
-            shape: PUBLISHED,
-            pages,
-            layer,
-            positions,
-            owner,
-            page_table,
-            out,
-        });
-        lead_out(&mut builder, rows, out, project);
-    }
-    let decode = builder.finish();
+    let program = |rows| {
+        let mut builder = ProgramBuilder::new("pairs");
+        let [q, k, v] = [("q", 512), ("k", 256), ("v", 256)]
+            .map(|(name, cols)| builder.input(name, Dtype::F32, rows, cols));
+        let [positions, owner] = ["positions", "owner"].map(|name| builder.input(name, Dtype::I32, rows, 1));
+        let page_table = builder.input("page_table", Dtype::I32, Rows::PerRow(1), 6);
+        for layer in 0..2 {
+            let out = builder.scratch("attended", rows, 512);
+            let [q_norm, k_norm] = norms;
+            builder.push(Op::PagedAttention {
+                q,
+                k,
+                v,
+                q_norm,
+                k_norm,
+                norm_eps: 1e-6,
+                shape: PUBLISHED,
+                pages,
+                layer,
+                positions,
+                owner,
+                page_table,
+                out,
+            });
+            lead_out(&mut builder, rows, out, project);
+        }
+        builder.finish()
+    };
+    let (decode, packed) = (program(Rows::PerRow(1)), program(Rows::Tokens));
     let table = [9, 3, 12, 1, 7, 10, 5, 2, 8, 14, 0, 0];
     // The second context joins later, and sits one step out.
     for step in 0..90 {
@@ -77,6 +79,23 @@ fn heads_as_wide_as_the_published_ones_attend_over_scattered_pages() {
         let random = &mut world.random;
         let qkv = [512, 256, 256].map(|cols| f32s(random.floats(2 * cols)));
         let given = qkv.into_iter().chain([i32s(&[step, second]), i32s(&[0, 1]), i32s(&table)]).collect();
+        world.check_on(&decode, 2, 0, given, 1e-5, Lane::Lm, Partition::Lm);
+    }
+    // The second context gives way to a new prompt, while the first one's step rides along; then both step.
+    for (begun, rest) in [(0..35, 0..1), (35..37, 1..2)] {
+        let positions: Vec<i32> = begun.clone().chain([90 + rest.start]).collect();
+        let owner: Vec<i32> = begun.map(|_| 1).chain([0]).collect();
+        let tokens = positions.len();
+        let random = &mut world.random;
+        let qkv = [512, 256, 256].map(|cols| f32s(random.floats(tokens * cols)));
+        let given = qkv.into_iter().chain([i32s(&positions), i32s(&owner), i32s(&table)]).collect();
+        world.check_on(&packed, 2, tokens, given, 1e-5, Lane::Lm, Partition::Lm);
+    }
+    for step in 0..3 {
+        let random = &mut world.random;
+        let qkv = [512, 256, 256].map(|cols| f32s(random.floats(2 * cols)));
+        let positions = i32s(&[92 + step, 37 + step]);
+        let given = qkv.into_iter().chain([positions, i32s(&[0, 1]), i32s(&table)]).collect();
         world.check_on(&decode, 2, 0, given, 1e-5, Lane::Lm, Partition::Lm);
     }
 }

@@ -11,7 +11,10 @@ use contract::{
 };
 use cuda::{CudaBackend, CudaOptions, Precision};
 use device::{Backend, ExecutableId, Launch};
-use models::{Capacity, CodecRow, DecodeRow, ModelSource, NextText, PlacedModel, PrefillRow, StageInputs};
+use models::{
+    Capacity, CodecRow, DecodeRow, ModelSource, NextText, PlacedModel, PrefillRow, Prompt, Rider, SpeechPlan,
+    StageInputs,
+};
 
 macro_rules! files {
     ($shape:literal) => {
@@ -120,6 +123,7 @@ fn main() {
         })
         .collect();
     let prefill = bench.build(placed.as_ref(), Stage::Prefill, 32, 1024, Partition::Whole);
+    let riding = bench.build(placed.as_ref(), Stage::Prefill, SLOTS, 1024, Partition::Lm);
     let graphs = bench.backend.record().unwrap();
     println!("{graphs} graphs after {:?}, {:?} bytes", zero.elapsed(), bench.backend.bytes());
 
@@ -139,18 +143,7 @@ fn main() {
         (0..SLOTS).map(|slot| (0..4).map(|page| 1 + slot * 4 + page).collect()).collect();
     for (partition, executable) in decode {
         for batch in [1u32, 8, 16, 32, 64, 128, 256] {
-            let rows: Vec<_> = (0..batch)
-                .map(|slot| DecodeRow {
-                    slot,
-                    position: POSITION,
-                    step: 1,
-                    text: NextText::Padding,
-                    pages: &pages[slot as usize],
-                    sampling: plan.sampling,
-                    seed: u64::from(slot),
-                    allow_end: false,
-                })
-                .collect();
+            let rows: Vec<_> = (0..batch).map(|slot| step(slot, &plan, &pages[slot as usize])).collect();
             let micros = bench.time(Lane::Lm, executable, &placed.decode_inputs(&rows));
             println!("decode {partition:?} batch {batch}: {micros:.0} us");
             if partition == Partition::Whole && [1, 64, 256].contains(&batch) {
@@ -175,20 +168,43 @@ fn main() {
     ids.extend(segment.end());
     let prompt = placed.prompt(&plan, None, &ids, true).unwrap();
     for batch in [1u32, 8, 16] {
-        let rows: Vec<_> = (0..batch)
-            .map(|slot| PrefillRow {
-                slot,
-                prompt: &prompt,
-                pages: &pages[slot as usize],
-                from: 0,
-                sampling: plan.sampling,
-                seed: 0,
-                allow_end: false,
-            })
-            .collect();
-        let micros = bench.time(Lane::Lm, prefill, &placed.prefill_inputs(&rows));
+        let rows: Vec<_> =
+            (0..batch).map(|slot| begin(slot, &plan, &prompt, &pages[slot as usize])).collect();
+        let micros = bench.time(Lane::Lm, prefill, &placed.prefill_inputs(&rows, &[]));
         println!("prefill of {batch} prompts of {} positions: {micros:.0} us", prompt.positions());
     }
+    for (batch, prompts) in [(32, 1), (64, 1), (64, 4), (128, 1), (128, 4), (256, 1), (256, 4), (256, 9)] {
+        let begun: Vec<_> =
+            (0..prompts).map(|slot| begin(slot, &plan, &prompt, &pages[slot as usize])).collect();
+        let riders: Vec<_> = (prompts..batch)
+            .map(|slot| Rider { row: step(slot, &plan, &pages[slot as usize]), codes: &[7; 16] })
+            .collect();
+        let micros = bench.time(Lane::Lm, riding, &placed.prefill_inputs(&begun, &riders));
+        println!(
+            "decode Lm batch {batch}, of them {prompts} prompts of {}: {micros:.0} us",
+            prompt.positions()
+        );
+        if batch == 256 && prompts == 4 {
+            report(&mut bench, riding, batch as usize);
+        }
+    }
+}
+
+fn step<'a>(slot: u32, plan: &SpeechPlan, pages: &'a [u32]) -> DecodeRow<'a> {
+    DecodeRow {
+        slot,
+        position: POSITION,
+        step: 1,
+        text: NextText::Padding,
+        pages,
+        sampling: plan.sampling,
+        seed: u64::from(slot),
+        allow_end: false,
+    }
+}
+
+fn begin<'a>(slot: u32, plan: &SpeechPlan, prompt: &'a Prompt, pages: &'a [u32]) -> PrefillRow<'a> {
+    PrefillRow { slot, prompt, pages, from: 0, sampling: plan.sampling, seed: 0, allow_end: false }
 }
 
 /// Kernel by kernel, each timed alone, on the inputs of the launch just timed: they lie where that batch has them.

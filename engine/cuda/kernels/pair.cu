@@ -125,9 +125,31 @@ struct Pair {
     }
 };
 
-// Grid: kv heads, rows. The row's own key is made, stored and attended to here; pages hold a multiple of 16 positions.
+// Where a row's key lies; its value is `keys.values` further on.
+__device__ __forceinline__ bf16* pair_page(const Heads& h, const Keys& keys, int row, int kv_head, int position) {
+    const int* table = keys.table + (i64)keys.owner[row] * keys.table_cols;
+    return (bf16*)keys.pages + table[position / keys.page_len] * keys.page_stride +
+           ((i64)(position % keys.page_len) * h.kv_heads + kv_head) * PAIR_DIM;
+}
+
+// Keys and values of rows that attend to each other, before they do: a warp to a key or a value of one head.
+extern "C" __global__ void __launch_bounds__(128) append_pair_pages(
+    const __grid_constant__ Heads h, const __grid_constant__ Keys keys, int rows) {
+    take_turn();
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, item = blockIdx.x * (WARPS / 2) + warp / 2;
+    int row = item / h.kv_heads, kv_head = item % h.kv_heads;
+    if (row >= rows) return;
+    int position = position_of(h, row);
+    if (position < 0) return;
+    i64 from = ((i64)row * h.kv_heads + kv_head) * PAIR_DIM;
+    float4 x = warp % 2 == 0 ? prepare_4(h.k + from, h.k_norm, h, position) : load_4(h.v + from + lane * 4);
+    store_4(pair_page(h, keys, row, kv_head, position) + (warp % 2 == 0 ? 0 : keys.values) + lane * 4, x);
+}
+
+// Grid: kv heads, rows. The row's own key is made and attended to here, and stored when it is `fresh`: where rows attend
+// to each other all have been before. Pages hold a multiple of 16 positions.
 extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
-    const __grid_constant__ Heads h, const __grid_constant__ Keys keys, bf16* out) {
+    const __grid_constant__ Heads h, const __grid_constant__ Keys keys, int fresh, bf16* out) {
     take_turn();
     constexpr int CHUNK = 16;
     __shared__ __align__(16) float q[2][PAIR_DIM], parts[WARPS][2][PAIR_DIM], tops[WARPS][2], masses[WARPS][2];
@@ -148,9 +170,8 @@ extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
     } else {
         i64 from = ((i64)row * h.kv_heads + kv_head) * PAIR_DIM;
         float4 x = warp == 2 ? prepare_4(h.k + from, h.k_norm, h, position) : load_4(h.v + from + lane * 4);
-        bf16* page = (bf16*)keys.pages + table[position / keys.page_len] * keys.page_stride +
-                     position % keys.page_len * stride + head_at;
-        store_4(page + (warp == 2 ? 0 : keys.values) + lane * 4, x);
+        bf16* page = pair_page(h, keys, row, kv_head, position);
+        if (fresh) store_4(page + (warp == 2 ? 0 : keys.values) + lane * 4, x);
         store_4(&own[warp - 2][lane * 4], x);
     }
     __syncthreads();

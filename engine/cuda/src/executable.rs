@@ -11,6 +11,10 @@ use crate::lower::{Lowered, Shape, row_count};
 const INPUT_ALIGN: usize = 64;
 /// Token rows of the smallest prefill graph.
 const TOKENS_MIN: u32 = 64;
+/// Most prompts of one launch: an executable for more rows takes steps that ride along.
+const PROMPTS_MAX: u32 = 32;
+/// Positions of the prompts beside the riders' own.
+const RIDE_TOKENS: [usize; 3] = [64, 128, 256];
 
 /// One recording of one shape.
 pub(crate) struct Variant {
@@ -61,17 +65,27 @@ pub(crate) fn shapes(key: ShapeKey, program: &Program) -> Vec<Shape> {
     let counts_tokens = program.values.iter().any(|value| value.rows == Rows::Tokens);
     let rows = match key.stage {
         // A batch of prompts is bounded by its tokens: one row count is enough.
-        Stage::Prefill | Stage::Encode => vec![key.bucket as usize],
+        Stage::Prefill | Stage::Encode => vec![key.bucket.min(PROMPTS_MAX) as usize],
         Stage::Codec | Stage::Decode => buckets(1, key.bucket),
     };
     let tokens = if counts_tokens { buckets(TOKENS_MIN, key.length) } else { vec![0] };
     let pairs = tokens.iter().flat_map(|&tokens| rows.iter().map(move |&batch| Shape { batch, tokens }));
-    pairs.collect()
+    let mut shapes: Vec<Shape> = pairs.collect();
+    if key.stage == Stage::Prefill && key.bucket > PROMPTS_MAX {
+        // The rest are running contexts, each a row and a token.
+        let riding = buckets(PROMPTS_MAX, key.bucket).into_iter().skip(1);
+        let with = |batch: usize| RIDE_TOKENS.map(|tokens| Shape { batch, tokens: batch + tokens });
+        shapes.extend(riding.flat_map(with).filter(|shape| shape.tokens <= key.length as usize));
+    }
+    shapes
 }
 
 impl Executable {
     pub(crate) fn new(key: ShapeKey, program: Program, variants: Vec<Variant>, scratch_slot: i32) -> Self {
-        let largest = variants.last().map_or(Shape { batch: 0, tokens: 0 }, |variant| variant.shape);
+        let largest = variants.iter().fold(Shape { batch: 0, tokens: 0 }, |most, variant| Shape {
+            batch: most.batch.max(variant.shape.batch),
+            tokens: most.tokens.max(variant.shape.tokens),
+        });
         let words = |id: &ValueId| {
             let value = program.value(*id);
             row_count(value.rows, largest) * value.cols
@@ -192,6 +206,29 @@ mod tests {
             shapes(key, &program).into_iter().map(|shape| Variant::new(&program, shape, lowered()));
         let variants = variants.collect();
         Executable::new(key, program, variants, 64)
+    }
+
+    #[test]
+    fn prompts_find_a_shape_whoever_rides_along_within_the_bounds() {
+        let mut builder = ProgramBuilder::new("tokens");
+        builder.input("rows", Dtype::I32, Rows::PerRow(1), 1);
+        builder.input("tokens", Dtype::I32, Rows::Tokens, 1);
+        let program = builder.finish();
+        let (model, partition) = (ModelId(0), Partition::Lm);
+        let key = ShapeKey { model, stage: Stage::Prefill, bucket: 300, length: 2_048, partition };
+        let shapes = shapes(key, &program);
+        let holds = |rows: usize, tokens: usize| {
+            shapes.iter().find(|shape| shape.batch >= rows && shape.tokens >= tokens).copied()
+        };
+        for riders in 0..300 {
+            for (prompts, tokens) in [(1, 1), (1, 64), (2, 128), (1, 256), (32, 256), (32, 32)] {
+                let rows = riders + prompts;
+                assert!(rows > 300 || holds(rows, riders + tokens).is_some(), "{riders} and {prompts}");
+            }
+        }
+        let shape = |batch, tokens| Some(Shape { batch, tokens });
+        assert_eq!(holds(32, 2_048), shape(32, 2_048), "prompts alone need no more rows than they are");
+        assert_eq!((holds(33, 60), holds(140, 139 + 28)), (shape(40, 104), shape(160, 224)));
     }
 
     #[test]

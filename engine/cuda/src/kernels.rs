@@ -59,7 +59,9 @@ impl Kernels {
 /// The file in `kernels` that has the kernel.
 pub(crate) fn file_of(name: &str) -> &'static str {
     match name {
-        _ if name.starts_with("attend_pair") || name == "attend_frame" => "pair",
+        _ if name.starts_with("attend_pair") || matches!(name, "append_pair_pages" | "attend_frame") => {
+            "pair"
+        }
         _ if name.starts_with("product_hopper") => "dense_hopper",
         _ if name.starts_with("attend") || name.starts_with("append") => "attention",
         _ if name.starts_with("product") => "dense",

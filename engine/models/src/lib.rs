@@ -32,7 +32,7 @@ pub use error::ModelError;
 pub use inspect::{Inspection, Part};
 pub use program::{
     Capacity, CodecRow, DecodeRow, FrameOutcome, MemoryNeed, NextText, PlannedClip, PrefillRow, Prompt,
-    RowSampling, SpeechPlan, StageFacts, StageInputs, VoiceFeatures,
+    Rider, RowSampling, SpeechPlan, StageFacts, StageInputs, VoiceFeatures,
 };
 pub use source::ModelSource;
 pub use text_stream::TextStream;
@@ -156,14 +156,15 @@ pub trait PlacedModel: Send {
         over: bool,
     ) -> Result<Prompt, EngineError>;
 
-    fn prefill_inputs(&self, rows: &[PrefillRow<'_>]) -> StageInputs;
+    /// At most [`StageFacts::prompts_max`] prompts, then the steps of running contexts that ride along.
+    fn prefill_inputs(&self, prompts: &[PrefillRow<'_>], riders: &[Rider<'_>]) -> StageInputs;
 
     fn decode_inputs(&self, rows: &[DecodeRow<'_>]) -> StageInputs;
 
     /// `length` is the captured length of the executable, at least each row's frames.
     fn codec_inputs(&self, rows: &[CodecRow<'_>], length: u32) -> StageInputs;
 
-    /// Frames made by a prefill or decode launch, one per row.
+    /// Frames made by a prefill or decode launch, one per row in the order given; prompts before riders.
     ///
     /// # Errors
     /// Outputs that are not those of such a launch.

@@ -30,6 +30,8 @@ pub struct StageFacts {
     pub samples_per_frame: u32,
     /// Codes in one frame.
     pub code_groups: u32,
+    /// Prompts one prefill launch may hold.
+    pub prompts_max: u32,
     /// Rows one context fills in an lm batch (2 for classifier-free guidance).
     pub rows_per_context: u32,
     /// Whether the codec's state grows with the stream; such a context never yields its turn.
@@ -206,6 +208,14 @@ pub struct DecodeRow<'a> {
     pub seed: u64,
     /// Whether end-of-speech may be drawn. The model masks it on its own during its least frames.
     pub allow_end: bool,
+}
+
+/// One context whose decode step rides along in a prefill launch: to the backbone a prompt of one position.
+#[derive(Clone, Copy, Debug)]
+pub struct Rider<'a> {
+    pub row: DecodeRow<'a>,
+    /// `[groups]`: the newest frame, which a step of its own would find on the device.
+    pub codes: &'a [i32],
 }
 
 /// Text side of one decode step.

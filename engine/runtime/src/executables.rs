@@ -24,6 +24,8 @@ pub(crate) struct Executables {
 pub(crate) struct Buckets {
     pub(crate) decode: u32,
     pub(crate) prefill: u32,
+    /// Rows of a prefill beside which running contexts' steps ride; 0 where none do.
+    pub(crate) ride: u32,
     pub(crate) prefill_tokens: u32,
     pub(crate) codec: u32,
 }
@@ -40,7 +42,7 @@ impl Executables {
         let mut shapes = vec![
             (Stage::Decode, 1, buckets.decode, Partition::Lm),
             (Stage::Prefill, buckets.prefill_tokens, buckets.prefill, Partition::Whole),
-            (Stage::Prefill, buckets.prefill_tokens, buckets.prefill, Partition::Lm),
+            (Stage::Prefill, buckets.prefill_tokens, buckets.prefill.max(buckets.ride), Partition::Lm),
         ];
         for &length in codec_lengths {
             shapes.push((Stage::Codec, length, buckets.codec, Partition::Whole));

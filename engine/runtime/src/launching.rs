@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Span, Stage, Tick};
 use device::{Completed, HostTensor, Launch};
-use models::{CodecRow, DecodeRow, PrefillRow, StageInputs};
+use models::{CodecRow, DecodeRow, PrefillRow, Rider, StageInputs};
 use sched::{ChunkResult, Completion, Decision, FrameOutcome, FrameResult, LaunchResult, Why};
 
 use crate::device_engine::DeviceEngine;
@@ -39,10 +39,10 @@ impl DeviceEngine {
         let launch = decision.launch();
         let started = match decision {
             Decision::Encode { launch, key, why, .. } => return self.start_encode(now, launch, key, why),
-            Decision::Prefill { launch, partition, rows, why } => {
-                self.launch_prefill(launch, partition, rows, why)
+            Decision::Prefill { launch, partition, rows, riders, why } => {
+                self.launch_prefill(launch, partition, &rows, &riders, why)
             }
-            Decision::Decode { launch, rows, why, .. } => self.launch_decode(launch, rows, why),
+            Decision::Decode { launch, rows, why, .. } => self.launch_decode(launch, &rows, why),
             Decision::Codec { launch, lane, length, rows, why, .. } => {
                 self.launch_codec(launch, lane, length, rows, why)
             }
@@ -62,16 +62,18 @@ impl DeviceEngine {
         &mut self,
         launch: LaunchId,
         partition: Partition,
-        rows: Vec<sched::PrefillRow>,
+        prompts: &[sched::PrefillRow],
+        riders: &[sched::DecodeRow],
         why: Why,
     ) -> Result<(), EngineError> {
-        for row in &rows {
+        for row in prompts {
             let Some(speaking) = self.contexts.get_mut(&row.context) else { continue };
             let Some(segment) = speaking.segments.get_mut(&row.segment) else { continue };
             segment.pages = row.pages.iter().map(|page| device_page(page.0)).collect();
         }
-        let mut inputs = Vec::with_capacity(rows.len());
-        for row in &rows {
+        self.append_pages(riders);
+        let mut inputs = Vec::with_capacity(prompts.len());
+        for row in prompts {
             let (speaking, segment) = self.lookup(row.context, row.segment)?;
             let prompt = segment.prompt.as_ref().ok_or_else(lost_tables)?;
             inputs.push(PrefillRow {
@@ -84,47 +86,59 @@ impl DeviceEngine {
                 allow_end: row.eos_allowed && prompt.text_end_used,
             });
         }
-        let inputs = self.model.prefill_inputs(&inputs);
-        let rows =
-            rows.into_iter().map(|row| FlightRow { context: row.context, segment: row.segment, frames: 0 });
-        let flight = Flight { stage: Stage::Prefill, why, rows: rows.collect(), length: 0 };
+        let groups = self.facts.code_groups as usize;
+        let mut steps = Vec::with_capacity(riders.len());
+        for row in riders {
+            let (_, segment) = self.lookup(row.context, row.segment)?;
+            let end = row.step as usize * groups;
+            let codes = segment.codes.get(end.saturating_sub(groups)..end).ok_or_else(lost_tables)?;
+            steps.push(Rider { row: self.decode_row(row)?, codes });
+        }
+        let inputs = self.model.prefill_inputs(&inputs, &steps);
+        let first = prompts.iter().map(|row| (row.context, row.segment));
+        let rows = first.chain(riders.iter().map(|row| (row.context, row.segment)));
+        let flight = Flight { stage: Stage::Prefill, why, rows: rows.map(frame_row).collect(), length: 0 };
         self.take_off(launch, Lane::Lm, partition, flight, inputs)
     }
 
     fn launch_decode(
         &mut self,
         launch: LaunchId,
-        rows: Vec<sched::DecodeRow>,
+        rows: &[sched::DecodeRow],
         why: Why,
     ) -> Result<(), EngineError> {
-        for row in &rows {
+        self.append_pages(rows);
+        let inputs: Vec<_> = rows.iter().map(|row| self.decode_row(row)).collect::<Result<_, _>>()?;
+        let inputs = self.model.decode_inputs(&inputs);
+        let rows = rows.iter().map(|row| frame_row((row.context, row.segment)));
+        let flight = Flight { stage: Stage::Decode, why, rows: rows.collect(), length: 0 };
+        self.take_off(launch, Lane::Lm, Partition::Lm, flight, inputs)
+    }
+
+    fn append_pages(&mut self, rows: &[sched::DecodeRow]) {
+        for row in rows {
             let Some(speaking) = self.contexts.get_mut(&row.context) else { continue };
             let Some(segment) = speaking.segments.get_mut(&row.segment) else { continue };
             segment.pages.extend(row.pages.iter().map(|page| device_page(page.0)));
         }
-        let mut inputs = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let (speaking, segment) = self.lookup(row.context, row.segment)?;
-            let prompt = segment.prompt.as_ref().ok_or_else(lost_tables)?;
-            let positions = u32::try_from(prompt.positions()).unwrap_or(u32::MAX);
-            let ended = prompt.text_end_used || !matches!(row.text, sched::TextInput::Id(_));
-            inputs.push(DecodeRow {
-                slot: row.slot.0,
-                position: positions + row.step - 1,
-                step: row.step,
-                text: segment.next_text(row.text),
-                pages: &segment.pages,
-                sampling: speaking.plan.sampling,
-                seed: segment.seed,
-                // Only once the text's end has been fed: else codes would depend on when deltas came.
-                allow_end: row.eos_allowed && ended,
-            });
-        }
-        let inputs = self.model.decode_inputs(&inputs);
-        let rows =
-            rows.into_iter().map(|row| FlightRow { context: row.context, segment: row.segment, frames: 0 });
-        let flight = Flight { stage: Stage::Decode, why, rows: rows.collect(), length: 0 };
-        self.take_off(launch, Lane::Lm, Partition::Lm, flight, inputs)
+    }
+
+    fn decode_row(&self, row: &sched::DecodeRow) -> Result<DecodeRow<'_>, EngineError> {
+        let (speaking, segment) = self.lookup(row.context, row.segment)?;
+        let prompt = segment.prompt.as_ref().ok_or_else(lost_tables)?;
+        let positions = u32::try_from(prompt.positions()).unwrap_or(u32::MAX);
+        let ended = prompt.text_end_used || !matches!(row.text, sched::TextInput::Id(_));
+        Ok(DecodeRow {
+            slot: row.slot.0,
+            position: positions + row.step - 1,
+            step: row.step,
+            text: segment.next_text(row.text),
+            pages: &segment.pages,
+            sampling: speaking.plan.sampling,
+            seed: segment.seed,
+            // Only once the text's end has been fed: else codes would depend on when deltas came.
+            allow_end: row.eos_allowed && ended,
+        })
     }
 
     fn launch_codec(
@@ -284,6 +298,11 @@ impl DeviceEngine {
         let segment = speaking.segments.get(&segment).ok_or_else(lost_tables)?;
         Ok((speaking, segment))
     }
+}
+
+/// A row whose launch makes its next frame.
+const fn frame_row((context, segment): (ContextId, u32)) -> FlightRow {
+    FlightRow { context, segment, frames: 0 }
 }
 
 /// The scheduler's pages start at 0; the device keeps page 0 as scratch.

@@ -7,6 +7,7 @@
 
 mod clock;
 mod context;
+mod costs;
 mod device_engine;
 mod devices;
 mod encode;
@@ -21,6 +22,7 @@ mod message;
 mod output;
 mod processor;
 mod profile;
+mod ride;
 mod seat;
 mod shared;
 mod split;

@@ -15,6 +15,7 @@ use models::{
 use sched::SchedConfig;
 
 use crate::clock::Clock;
+use crate::ride;
 use crate::shared::Shared;
 use crate::voices::VoiceCache;
 use crate::warm::{PAGE_POSITIONS, Prepared, Warming, pages_for, prepare, warm_request};
@@ -99,7 +100,15 @@ pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
     // Nothing serves with it; `plan` asks what a device that only decodes would carry.
     let Warming { executables, backend, model, .. } = &mut warming;
     executables.add(backend.as_mut(), model.as_ref(), (Stage::Decode, 1, config.slots, Partition::Whole))?;
-    let mut bench = Bench { warming, plan, voice, ids, slots: config.slots, pages: capacity.pages };
+    let mut bench = Bench {
+        warming,
+        plan,
+        voice,
+        ids,
+        slots: config.slots,
+        ride_rows_max: config.ride_rows_max,
+        pages: capacity.pages,
+    };
     let prompt_positions = bench.prompt(1)?.positions();
     let words = TEXT.split_whitespace().count();
     let mut stages = vec![bench.decode(Partition::Lm)?, bench.decode(Partition::Whole)?];
@@ -139,6 +148,7 @@ struct Bench<'a> {
     voice: Option<Arc<VoiceFeatures>>,
     ids: Vec<u32>,
     slots: u32,
+    ride_rows_max: u32,
     pages: u32,
 }
 
@@ -168,6 +178,9 @@ impl<'a> Bench<'a> {
     }
 
     fn prefill(&mut self, partition: Partition) -> Result<MeasuredStage, OpenError> {
+        if partition == Partition::Lm && self.ride_rows_max > 0 {
+            return self.rides();
+        }
         let mut points: Vec<(u32, u32)> = Vec::new();
         for (rows, times) in [(1, 1), (1, 3), (4, 1), (8, 1)] {
             if rows > self.slots as usize {
@@ -182,6 +195,23 @@ impl<'a> Bench<'a> {
         points.dedup_by_key(|(positions, _)| *positions);
         let (lengths, micros) = points.into_iter().unzip();
         Ok(MeasuredStage { stage: Stage::Prefill, partition, rows: vec![1], lengths, micros })
+    }
+
+    /// Prompts with riders.
+    fn rides(&mut self) -> Result<MeasuredStage, OpenError> {
+        let prompt = self.prompt(1)?;
+        let (rows, lengths) = (ride::rows(self.ride_rows_max), ride::lengths(&prompt));
+        let mut micros = Vec::new();
+        for &count in &rows {
+            for &length in &lengths {
+                micros.push(self.quickest(|bench| {
+                    let model = bench.warming.model.as_ref();
+                    let inputs = ride::inputs(model, &bench.plan, &prompt, count, length);
+                    bench.launch(Lane::Lm, Stage::Prefill, 0, Partition::Lm, inputs)
+                })?);
+            }
+        }
+        Ok(MeasuredStage { stage: Stage::Prefill, partition: Partition::Lm, rows, lengths, micros })
     }
 
     /// A clip's whole encoding, the host's part between its launches included. `None` for a model whose
@@ -396,7 +426,7 @@ impl<'a> Bench<'a> {
                 allow_end: false,
             })
             .collect();
-        let inputs = self.warming.model.prefill_inputs(&rows);
+        let inputs = self.warming.model.prefill_inputs(&rows, &[]);
         self.launch(Lane::Lm, Stage::Prefill, 0, partition, inputs)
     }
 

@@ -13,12 +13,9 @@ use contract::{
 };
 use cpu::{CpuBackend, CpuOptions};
 use cuda::{CudaBackend, CudaOptions};
-use device::{Backend, Completed, ExecutableId, Launch, row_buckets};
-use models::{
-    Capacity, CodecRow, DecodeRow, Model, NextText, PlacedModel, PlannedClip, PrefillRow, Prompt,
-    RowSampling, SpeechPlan, StageFacts, StageInputs, TextLogic, VoiceFeatures,
-};
-use sched::{CostTable, EncodeKey, Profile, Sched, SchedConfig};
+use device::{Backend, Completed, ExecutableId, Launch};
+use models::{Capacity, Model, PlacedModel, PlannedClip, StageFacts, StageInputs, TextLogic, VoiceFeatures};
+use sched::{EncodeKey, Sched, SchedConfig};
 
 use crate::clock::Clock;
 use crate::device_engine::{DeviceEngine, describe};
@@ -38,13 +35,15 @@ pub(crate) const PAGE_POSITIONS: u32 = 64;
 /// Pages in the pool for each context: a prompt of 100 positions and half a minute of speech.
 const PAGES_PER_CONTEXT: u32 = 8;
 /// Positions one segment may take.
-const POSITIONS_MAX: u32 = 2_048;
+pub(crate) const POSITIONS_MAX: u32 = 2_048;
 /// Most rows of each stage, and chunks a background batch waits for.
 #[derive(Clone, Copy)]
 struct Batches {
     codec: u32,
     prefill: u32,
     prefill_tokens: u32,
+    /// Rows of a launch in which steps ride along with prompts.
+    ride: u32,
     background: u32,
 }
 
@@ -53,8 +52,12 @@ impl Batches {
         match device {
             // The urgent lane's bound, and enough for a CPU, where a batch costs what its rows cost one by one:
             // waiting for more chunks gains nothing and spends the slack that a busy machine will need.
-            DeviceChoice::Cpu { .. } => Self { codec: 8, prefill: 8, prefill_tokens: 512, background: 1 },
-            DeviceChoice::Cuda { .. } => Self { codec: 64, prefill: 32, prefill_tokens: 1024, background: 8 },
+            DeviceChoice::Cpu { .. } => {
+                Self { codec: 8, prefill: 8, prefill_tokens: 512, ride: 0, background: 1 }
+            }
+            DeviceChoice::Cuda { .. } => {
+                Self { codec: 64, prefill: 32, prefill_tokens: 1024, ride: 512, background: 8 }
+            }
         }
     }
 }
@@ -78,7 +81,7 @@ pub(crate) fn open(
     let Prepared { mut warming, text, info, voices, config, .. } = prepare(options, model, clock, shared)?;
     let priming_slot = warming.priming_slot;
     let voice = warming.encode_voices(text.as_ref(), &info, voices, &seat.voices)?;
-    let profile = warming.profile(text.as_ref(), &info, voice.as_deref(), config.slots)?;
+    let profile = warming.measured_profile(text.as_ref(), &info, voice.as_deref(), &config)?;
     let sched = Sched::new(config.clone(), profile)?;
     let Warming { backend, model, executables, facts, .. } = warming;
     faults.begin();
@@ -127,6 +130,9 @@ pub(crate) fn prepare(
     let text = model.text();
     let mut batches = Batches::of(&options.device);
     batches.codec = batches.codec.min(options.contexts_max.max(1));
+    batches.prefill = batches.prefill.min(facts.prompts_max);
+    batches.ride = if options.without.riders { 0 } else { batches.ride };
+    batches.ride = batches.ride.min(options.contexts_max.saturating_mul(facts.rows_per_context));
     let config = SchedConfig {
         slots: options.contexts_max,
         open_max: options.contexts_max.saturating_mul(OPEN_PER_RUNNING),
@@ -134,6 +140,7 @@ pub(crate) fn prepare(
         page_positions: PAGE_POSITIONS,
         prefill_rows_max: batches.prefill,
         prefill_tokens_max: batches.prefill_tokens,
+        ride_rows_max: batches.ride,
         ttfa_target: options.ttfa_target,
         first_audio_limit: options.first_audio_limit.unwrap_or_else(|| first_audio_limit(&options.device)),
         steps_between_prefills: options.steps_between_prefills,
@@ -159,6 +166,7 @@ pub(crate) fn prepare(
     let buckets = Buckets {
         decode: config.slots,
         prefill: batches.prefill,
+        ride: batches.ride,
         prefill_tokens: batches.prefill_tokens.max(capacity.positions_max),
         codec: batches.codec,
     };
@@ -271,147 +279,6 @@ impl Warming<'_> {
         }
     }
 
-    /// Measures every stage at a few shapes.
-    fn profile(
-        &mut self,
-        text: &dyn TextLogic,
-        info: &EngineInfo,
-        voice: Option<&VoiceFeatures>,
-        slots: u32,
-    ) -> Result<Profile, OpenError> {
-        let plan = text.plan(&warm_request(info, VoiceChoice::Default)).map_err(OpenError::Warming)?;
-        let mut segment = text.segment();
-        let mut ids = segment.push("Warm up.").map_err(OpenError::Warming)?;
-        ids.extend(segment.release());
-        let prompt = self.model.prompt(&plan, voice, &ids, true).map_err(OpenError::Warming)?;
-
-        let prefill = self.measure_prefill(&plan, &prompt)?;
-        // Recorded shapes are measured one by one; elsewhere a step grows by what a row costs.
-        let rows: Vec<u32> = if self.backend.costs_by_bucket() {
-            row_buckets(1, slots)
-        } else {
-            [1, 4].into_iter().filter(|rows| *rows <= slots).collect()
-        };
-        let mut decode = Vec::new();
-        for &count in &rows {
-            decode.push(self.measure_decode(&plan, count)?);
-        }
-        let decode = CostTable::new(rows, vec![MEASURED_POSITION], decode)?;
-        let frame_span = Span::of_samples(u64::from(self.facts.samples_per_frame), self.facts.sample_rate);
-        let buckets = row_buckets(1, slots);
-        let codec_buckets = row_buckets(1, self.codec_rows);
-        let mut profile = Profile::new(frame_span, buckets, codec_buckets, self.facts.codec_lengths.clone())
-            .with_cost(Stage::Decode, Partition::Lm, decode)
-            .with_cost(Stage::Prefill, Partition::Whole, prefill.clone())
-            .with_cost(Stage::Prefill, Partition::Lm, prefill)
-            // An encode is rare and corrected at once; a clip costs about a hundredth of its length.
-            .with_cost(
-                Stage::Encode,
-                Partition::Whole,
-                CostTable::new(vec![1], vec![1, 240_000], vec![1_000, 100_000])?,
-            );
-        profile.look_ahead = self.facts.look_ahead;
-        profile.rows_per_context = self.facts.rows_per_context;
-        profile.state_grows = self.facts.state_grows;
-        for partition in [Partition::Whole, Partition::Background] {
-            let table = self.measure_codec(partition)?;
-            profile = profile.with_cost(Stage::Codec, partition, table);
-        }
-        Ok(profile)
-    }
-
-    fn measure_prefill(&mut self, plan: &SpeechPlan, prompt: &Prompt) -> Result<CostTable, OpenError> {
-        let pages = [0, 1].map(|slot| pages_for(slot, prompt.positions()));
-        let mut micros = Vec::new();
-        for rows in [1, 2] {
-            let row = |slot| PrefillRow {
-                slot,
-                prompt,
-                pages: &pages[slot as usize],
-                from: 0,
-                sampling: plan.sampling,
-                seed: 0,
-                allow_end: false,
-            };
-            let rows: Vec<_> = (0..rows).map(row).collect();
-            let executable = self.built(Stage::Prefill, 0, Partition::Whole)?;
-            micros.push(
-                self.measure(Lane::Lm, executable, || self_inputs(|model| model.prefill_inputs(&rows)))?,
-            );
-        }
-        let positions = u32::try_from(prompt.positions()).unwrap_or(u32::MAX).max(1);
-        let per_position = (micros[1].saturating_sub(micros[0]) / positions).max(1);
-        let base = micros[0].saturating_sub(per_position * positions);
-        let at = |positions: u32| base + per_position * positions;
-        Ok(CostTable::new(vec![1], vec![1, POSITIONS_MAX], vec![at(1), at(POSITIONS_MAX)])?)
-    }
-
-    fn measure_decode(&mut self, plan: &SpeechPlan, count: u32) -> Result<u32, OpenError> {
-        let pages: Vec<_> = (0..count).map(|slot| pages_for(slot, MEASURED_POSITION as usize + 1)).collect();
-        let sampling: RowSampling = plan.sampling;
-        let rows: Vec<_> = (0..count)
-            .map(|slot| DecodeRow {
-                slot,
-                position: MEASURED_POSITION,
-                step: 1,
-                text: NextText::Padding,
-                pages: &pages[slot as usize],
-                sampling,
-                seed: 0,
-                allow_end: false,
-            })
-            .collect();
-        let executable = self.built(Stage::Decode, 0, Partition::Lm)?;
-        self.measure(Lane::Lm, executable, || self_inputs(|model| model.decode_inputs(&rows)))
-    }
-
-    /// Every recorded bucket at each length. Where live rows count, one row at each: a batch costs what its rows
-    /// cost one after the other, and what that leaves wrong the scheduler corrects from its first launches on.
-    fn measure_codec(&mut self, partition: Partition) -> Result<CostTable, OpenError> {
-        let lane = if partition == Partition::Whole { Lane::Urgent } else { Lane::Background };
-        let lengths = self.facts.codec_lengths.clone();
-        let by_bucket = self.backend.costs_by_bucket();
-        let measured = if by_bucket { row_buckets(1, self.codec_rows) } else { vec![1] };
-        let mut micros = Vec::new();
-        for &count in &measured {
-            for &length in &lengths {
-                let codes = vec![0; (length * self.facts.code_groups) as usize];
-                let rows: Vec<_> =
-                    (0..count).map(|slot| CodecRow { slot, start: 0, codes: &codes }).collect();
-                let executable = self.built(Stage::Codec, length, partition)?;
-                let inputs = || self_inputs(|model| model.codec_inputs(&rows, length));
-                micros.push(self.measure(lane, executable, inputs)?);
-            }
-        }
-        // A server of one context has batches of one row, and nothing to extrapolate to.
-        if by_bucket || self.codec_rows == 1 {
-            return Ok(CostTable::new(measured, lengths, micros)?);
-        }
-        let all_rows: Vec<u32> = micros.iter().map(|one| one.saturating_mul(self.codec_rows)).collect();
-        micros.extend(all_rows);
-        Ok(CostTable::new(vec![1, self.codec_rows], lengths, micros)?)
-    }
-
-    /// Runs a launch once to touch its memory and once to measure it.
-    fn measure<F>(
-        &mut self,
-        lane: Lane,
-        executable: ExecutableId,
-        inputs: impl Fn() -> F,
-    ) -> Result<u32, OpenError>
-    where
-        F: FnOnce(&dyn PlacedModel) -> StageInputs,
-    {
-        let mut took = 0;
-        for _ in 0..2 {
-            let made = inputs()(self.model.as_ref());
-            let done = self.run(lane, executable, made)?;
-            took = u32::try_from(done.finished.since(done.started).as_micros()).unwrap_or(u32::MAX);
-            done.result?;
-        }
-        Ok(took.max(1))
-    }
-
     pub(crate) fn built(
         &self,
         stage: Stage,
@@ -424,7 +291,7 @@ impl Warming<'_> {
     }
 
     /// One launch, waited for.
-    fn run(
+    pub(crate) fn run(
         &mut self,
         lane: Lane,
         executable: ExecutableId,
@@ -447,11 +314,6 @@ impl Warming<'_> {
             self.shared.mailbox.collect(self.clock.until(limit, Span::from_millis(100)));
         }
     }
-}
-
-/// Names the closure's argument type where inference needs it.
-fn self_inputs<F: FnOnce(&dyn PlacedModel) -> StageInputs>(make: F) -> F {
-    make
 }
 
 pub(crate) fn warm_request(info: &EngineInfo, voice: VoiceChoice) -> OpenContext {

@@ -16,11 +16,13 @@ pub struct Without {
     pub asynchrony: bool,
     /// `deadlines`: prompts go before decode steps, whatever waits.
     pub deadlines: bool,
+    /// `riders`: prompts go by themselves, and no step rides along.
+    pub riders: bool,
 }
 
 /// A part that cannot be left out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} cannot be left out; name some of partition, urgent, async, deadlines")]
+#[error("{0:?} cannot be left out; name some of partition, urgent, async, deadlines, riders")]
 pub struct WithoutError(String);
 
 impl FromStr for Without {
@@ -34,6 +36,7 @@ impl FromStr for Without {
                 "urgent" => without.urgent_lane = true,
                 "async" => without.asynchrony = true,
                 "deadlines" => without.deadlines = true,
+                "riders" => without.riders = true,
                 other => return Err(WithoutError(other.to_owned())),
             }
         }

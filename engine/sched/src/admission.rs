@@ -84,7 +84,8 @@ impl Sched {
         let deadline_aware =
             self.config.prefill_policy != PrefillPolicy::PrefillFirst && !self.prefill_first();
         // A pack is cut to what slack allows, and one prompt always goes: one prompt's time decides.
-        let short = deadline_aware && self.slack_for_prefills(&view) < self.prefill_cost(1, prompt_tokens);
+        let short = deadline_aware
+            && self.slack_for_prefills(&view) < self.pack_delay(self.pace.contexts, 1, prompt_tokens);
         let deferral = if short { self.config.deferral_cap } else { Span::ZERO };
         let contexts = self.pace.contexts + ahead + 1;
         let round = self.round_time(contexts, self.pace.positions.max(prompt_tokens));
@@ -107,18 +108,21 @@ impl Sched {
         let mut packs = 0;
         let mut before = Span::ZERO;
         let (mut rows, mut tokens) = (0, 0_u32);
+        let running = self.pace.contexts;
+        let config = &self.config;
+        let tokens_max =
+            if self.rides(running, 1) { config.ride_tokens_max } else { config.prefill_tokens_max };
         for &next in newcomers.iter().chain([&prompt_tokens]) {
-            let full = rows >= self.config.prefill_rows_max
-                || tokens.saturating_add(next) > self.config.prefill_tokens_max;
+            let full = rows >= self.config.prefill_rows_max || tokens.saturating_add(next) > tokens_max;
             if full && rows > 0 {
                 packs += 1;
-                before += self.prefill_cost(rows, tokens);
+                before += self.pack_cost(running, rows, tokens);
                 (rows, tokens) = (0, 0);
             }
             rows += 1;
             tokens = tokens.saturating_add(next);
         }
-        (packs, before, self.prefill_cost(rows, tokens))
+        (packs, before, self.pack_cost(running, rows, tokens))
     }
 
     /// Prompt positions of the contexts let in, beside this one, whose first prefill still waits.

@@ -7,11 +7,11 @@
 
 use contract::{ContextId, Lane};
 
-use crate::{FrameOutcome, FrameResult, GuardConfig, Sched};
 use crate::context::Context;
 use crate::flight::FlightRow;
 use crate::index::Entry;
 use crate::slack::View;
+use crate::{FrameOutcome, FrameResult, GuardConfig, Sched};
 
 /// Decode steps so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

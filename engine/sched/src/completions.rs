@@ -37,7 +37,8 @@ impl Sched {
                 for (flown, frame) in flight.rows.iter().zip(frames) {
                     cut += usize::from(self.land_frame(flown, frame));
                 }
-                if flight.stage == Stage::Decode {
+                // Prompts make frame 0 and stand before a step that rides along.
+                if flight.rows.last().is_some_and(|row| row.first_frame > 0) {
                     self.beat_landed(&flight.rows, cut);
                 }
             }

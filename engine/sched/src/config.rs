@@ -45,6 +45,11 @@ pub struct SchedConfig {
     /// Prompt positions packed into one prefill launch (a single longer prompt still goes, alone).
     pub prefill_tokens_max: u32,
     pub prefill_rows_max: u32,
+    /// Rows of a launch in which the decode step rides along with prompts, its own and theirs: the weights are read
+    /// once for both. 0 lets none ride: not for where a launch costs what its rows cost one by one.
+    pub ride_rows_max: u32,
+    /// Prompt positions packed into such a launch; a longer prompt goes without riders.
+    pub ride_tokens_max: u32,
     pub prefill_policy: PrefillPolicy,
     /// The automatic policy changes after its condition has held for this long.
     pub policy_hold: Span,
@@ -116,6 +121,8 @@ impl Default for SchedConfig {
             steps_between_prefills: 0,
             prefill_tokens_max: 512,
             prefill_rows_max: 8,
+            ride_rows_max: 0,
+            ride_tokens_max: 256,
             prefill_policy: PrefillPolicy::Automatic,
             policy_hold: Span::from_millis(200),
             prefill_beside_background: false,

@@ -30,7 +30,15 @@ pub enum Decision {
         why: Why,
     },
     /// Several prompts packed into one launch of the lm lane. Each row makes frame 0.
-    Prefill { launch: LaunchId, partition: Partition, rows: Vec<PrefillRow>, why: Why },
+    Prefill {
+        launch: LaunchId,
+        partition: Partition,
+        rows: Vec<PrefillRow>,
+        /// The running contexts' decode step, when it rides along. Their frames follow the prompts' in
+        /// [`crate::LaunchResult::Frames`].
+        riders: Vec<DecodeRow>,
+        why: Why,
+    },
 }
 
 /// Why it was launched, recorded with every decision.
@@ -188,7 +196,7 @@ impl Decision {
             Self::Codec { rows, .. } => rows.len(),
             Self::Decode { rows, .. } => rows.len(),
             Self::Encode { .. } => 1,
-            Self::Prefill { rows, .. } => rows.len(),
+            Self::Prefill { rows, riders, .. } => rows.len() + riders.len(),
         }
     }
 }

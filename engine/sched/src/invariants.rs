@@ -86,7 +86,7 @@ impl Sched {
                 Stage::Codec => self.profile.codec_rows_max(),
                 Stage::Decode => self.profile.decode_contexts_max(),
                 Stage::Encode => 0,
-                Stage::Prefill => self.config.prefill_rows_max,
+                Stage::Prefill => self.config.prefill_rows_max.max(self.config.ride_rows_max),
             };
             ensure(flight.rows.len() as u32 <= most, || format!("{} rows in one launch", flight.rows.len()))?;
         }

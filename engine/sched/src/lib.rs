@@ -38,6 +38,7 @@ mod prefill;
 mod prefix;
 mod profile;
 mod record;
+mod ride;
 mod slack;
 mod slots;
 mod split;
@@ -315,7 +316,14 @@ impl Sched {
     }
 
     fn view(&self, now: Tick) -> View<'_> {
-        View { config: &self.config, profile: &self.profile, costs: &self.costs, pace: self.pace, beat: self.beat, now }
+        View {
+            config: &self.config,
+            profile: &self.profile,
+            costs: &self.costs,
+            pace: self.pace,
+            beat: self.beat,
+            now,
+        }
     }
 
     /// Time in which each of `contexts` contexts gets one step.

@@ -12,7 +12,7 @@ impl Sched {
             return None;
         }
         let (contexts, reason) = self.decode_batch();
-        if let Some(decision) = self.prefill_decision(contexts.is_empty()) {
+        if let Some(decision) = self.prefill_decision(&contexts) {
             return Some(decision);
         }
         self.decode(&contexts, reason)
@@ -31,7 +31,8 @@ impl Sched {
         Why { reason, counterfactual: self.round_robin(), expected }
     }
 
-    fn decode(&mut self, contexts: &[ContextId], reason: &'static str) -> Option<Decision> {
+    /// Takes the pages of a step of `contexts`: those that have them, and the most positions one of them covers then.
+    pub(crate) fn ready_step(&mut self, contexts: &[ContextId]) -> (Vec<ContextId>, u32) {
         let mut length = 1;
         let mut short = false;
         for &id in contexts {
@@ -40,26 +41,19 @@ impl Sched {
                 None => short = true,
             }
         }
-        let mut ready = contexts.to_vec();
-        if short {
-            // Making room may have capped a context of this very batch.
-            (ready, length) = self.with_pages(contexts);
-        }
+        // Making room may have capped a context of this very batch.
+        if short { self.with_pages(contexts) } else { (contexts.to_vec(), length) }
+    }
+
+    fn decode(&mut self, contexts: &[ContextId], reason: &'static str) -> Option<Decision> {
+        let (ready, length) = self.ready_step(contexts);
         if ready.is_empty() {
             return None;
         }
         let bucket = self.profile.decode_bucket(ready.len() as u32);
         let expected = self.profile.cost(Stage::Decode, Partition::Lm, bucket, length);
         let why = self.why(reason, expected);
-        self.beat_launched(&ready);
-        let mut rows = Vec::with_capacity(ready.len());
-        let mut flown = Vec::with_capacity(ready.len());
-        for id in ready {
-            if let Some((row, flight)) = self.decode_row(id) {
-                rows.push(row);
-                flown.push(flight);
-            }
-        }
+        let (rows, flown) = self.step_rows(&ready);
         self.steps_since_prefill = self.steps_since_prefill.saturating_add(1);
         let launch = self.take_off(Flight {
             lane: Lane::Lm,
@@ -73,6 +67,14 @@ impl Sched {
             rows: flown,
         });
         Some(Decision::Decode { launch, bucket, rows, why })
+    }
+
+    /// The rows of a step of these contexts, launched now.
+    pub(crate) fn step_rows(&mut self, contexts: &[ContextId]) -> (Vec<DecodeRow>, Vec<FlightRow>) {
+        if !contexts.is_empty() {
+            self.beat_launched(contexts);
+        }
+        contexts.iter().filter_map(|id| self.decode_row(*id)).unzip()
     }
 
     fn decode_row(&mut self, id: ContextId) -> Option<(DecodeRow, FlightRow)> {

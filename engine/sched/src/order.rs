@@ -1,11 +1,11 @@
 //! What the scheduler keeps by context and by tick, laid out for what is asked of it at every row.
 
+use std::collections::BTreeMap;
 #[expect(
     clippy::disallowed_types,
     reason = "ById looks up and offers no iteration, whose order would be the hash's"
 )]
 use std::collections::HashMap;
-use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use contract::{ContextId, Tick};

@@ -31,7 +31,7 @@ impl Sched {
             self.contexts.values().filter(|context| context.first_text.is_none() && recent(context.arrival));
         Forecast {
             first_audio: self.predict_first_audio(now, prompt_tokens),
-            each_more: self.prefill_cost(1, prompt_tokens),
+            each_more: self.pack_delay(self.pace.contexts, 1, prompt_tokens),
             awaited: awaited.count() as u32,
             open: self.contexts.len() as u32,
         }

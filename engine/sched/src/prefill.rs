@@ -18,16 +18,21 @@ struct DuePrefill {
 }
 
 impl Sched {
-    /// An encode or a prefill, if one is due and may go now. `lm_idle` says that no context wants a
-    /// step meanwhile.
-    pub(crate) fn prefill_decision(&mut self, lm_idle: bool) -> Option<Decision> {
+    /// An encode or a prefill, if one is due and may go now, though `stepping` contexts want a step; which rides
+    /// along if it can.
+    pub(crate) fn prefill_decision(&mut self, stepping: &[ContextId]) -> Option<Decision> {
+        let lm_idle = stepping.is_empty();
         let encode = self.due_encode();
         let mut pack = self.due_prefills(lm_idle);
         let encode =
             encode.filter(|encode| pack.first().is_none_or(|first| encode.deadline <= first.deadline));
-        let cost = match (&encode, pack.first()) {
-            (Some(encode), _) => encode.cost,
-            (None, Some(first)) => self.prefill_cost(1, first.tokens),
+        let (riders, cost) = match (&encode, pack.first()) {
+            (Some(encode), _) => (&[][..], encode.cost),
+            (None, Some(first)) => {
+                let pages = pack.iter().map(|prefill| prefill.pages).sum();
+                let riders = self.riders(stepping, first.tokens, pages);
+                (riders, self.pack_delay(riders.len() as u32, 1, first.tokens))
+            }
             (None, None) => {
                 self.deferring_since = None;
                 return None;
@@ -46,8 +51,8 @@ impl Sched {
         if let Some(encode) = encode {
             return self.launch_encode(encode, reason);
         }
-        self.trim(&mut pack, reason);
-        self.launch_prefill(&pack, reason)
+        self.trim(&mut pack, riders.len() as u32, reason);
+        self.launch_prefill(&pack, riders, reason)
     }
 
     pub(crate) fn prefill_cost(&self, rows: u32, tokens: u32) -> Span {
@@ -72,7 +77,7 @@ impl Sched {
         let view = self.view(self.now);
         let first = view.ladder_length(context.rung, context.chunks) + self.profile.look_ahead;
         let frames = self.pace.round.times(i64::from(first.saturating_sub(1)));
-        self.prefill_cost(1, segment.prompt_tokens)
+        self.pack_cost(self.pace.contexts, 1, segment.prompt_tokens)
             + frames
             + view.codec_cost(Lane::Background, 1, first)
             + self.config.continuation_margin
@@ -205,25 +210,31 @@ impl Sched {
         (pack, lacks_pages)
     }
 
-    /// Cuts the pack to what the running contexts' slack allows; one prompt always goes.
-    fn trim(&self, pack: &mut Vec<DuePrefill>, reason: &'static str) {
-        if ![reason::PREFILL_SLACK, reason::PREFILL_CUT, reason::PREFILL_CAP].contains(&reason) {
-            return;
-        }
-        let slack = self.slack_for_prefills(&self.view(self.now));
+    /// Cuts the pack to what goes beside its riders and to what the running contexts' slack allows; one prompt always
+    /// goes.
+    fn trim(&self, pack: &mut Vec<DuePrefill>, riders: u32, reason: &'static str) {
+        let by_slack = [reason::PREFILL_SLACK, reason::PREFILL_CUT, reason::PREFILL_CAP].contains(&reason);
+        let slack = if by_slack { self.slack_for_prefills(&self.view(self.now)) } else { Span::MAX };
         while pack.len() > 1 {
-            let tokens = pack.iter().map(|prefill| prefill.tokens).sum();
-            if self.prefill_cost(pack.len() as u32, tokens) <= slack {
+            let (rows, tokens) = (pack.len() as u32, pack.iter().map(|prefill| prefill.tokens).sum());
+            let fits = riders == 0 || self.rides(riders, rows) && tokens <= self.config.ride_tokens_max;
+            if fits && self.pack_delay(riders, rows, tokens) <= slack {
                 return;
             }
             pack.pop();
         }
     }
 
-    fn launch_prefill(&mut self, pack: &[DuePrefill], reason: &'static str) -> Option<Decision> {
+    fn launch_prefill(
+        &mut self,
+        pack: &[DuePrefill],
+        riders: &[ContextId],
+        reason: &'static str,
+    ) -> Option<Decision> {
         let length = pack.iter().map(|prefill| prefill.tokens).sum::<u32>().max(1);
-        let partition = self.prefill_partition();
-        let expected = self.prefill_cost(pack.len() as u32, length);
+        let (beside, prompts) = (riders.len() as u32, pack.len() as u32);
+        let partition = if riders.is_empty() { self.prefill_partition() } else { Partition::Lm };
+        let expected = self.pack_cost(beside, prompts, length);
         let why = self.why(reason, expected);
         let mut rows = Vec::with_capacity(pack.len());
         let mut flown = Vec::with_capacity(pack.len());
@@ -240,8 +251,12 @@ impl Sched {
         if rows.is_empty() {
             return None;
         }
-        self.steps_since_prefill = 0;
-        let bucket = rows.len() as u32;
+        let bucket = if riders.is_empty() { prompts } else { self.ride_bucket(beside, prompts) };
+        let (ready, _) = self.ready_step(riders);
+        let (riders, flights) = self.step_rows(&ready);
+        flown.extend(flights);
+        self.steps_since_prefill = u32::from(!riders.is_empty());
+        self.counters.rides += u64::from(!riders.is_empty());
         let launch = self.take_off(Flight {
             lane: Lane::Lm,
             stage: Stage::Prefill,
@@ -253,7 +268,7 @@ impl Sched {
             key: None,
             rows: flown,
         });
-        Some(Decision::Prefill { launch, partition, rows, why })
+        Some(Decision::Prefill { launch, partition, rows, riders, why })
     }
 
     fn prefill_row(&mut self, prefill: &DuePrefill, rung: usize) -> Option<(PrefillRow, FlightRow)> {

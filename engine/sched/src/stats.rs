@@ -37,6 +37,8 @@ pub struct Counters {
     pub page_waits: u64,
     pub deferrals: u64,
     pub deferrals_to_cap: u64,
+    /// Prefill launches in which the running contexts' step rode along.
+    pub rides: u64,
     /// Prefills for which chunks of running contexts may have had to be cut.
     pub prefills_by_cut: u64,
     pub ladder_changes: u64,

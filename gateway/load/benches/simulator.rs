@@ -24,7 +24,9 @@ fn main() {
     let runs = std::env::args().find_map(|word| word.parse().ok()).filter(|runs| *runs > 0).unwrap_or(RUNS);
     println!("times faster than real time: median of {runs} runs of {WINDOW}, one thread");
     let points = [("h100-published", "libritts", 48.0), (card, "libritts", 112.0), (tiny, "seed-tts", 7.0)];
-    let named = |name: &str| std::env::args().skip(1).any(|word| word.parse::<usize>().is_err() && name.contains(&word));
+    let named = |name: &str| {
+        std::env::args().skip(1).any(|word| word.parse::<usize>().is_err() && name.contains(&word))
+    };
     let all = !points.iter().any(|(name, ..)| named(name));
     for (name, workload, rate) in points.into_iter().filter(|(name, ..)| all || named(name)) {
         let profile = ProfileFile::load(name).expect("a profile");
@@ -51,5 +53,7 @@ fn main() {
 
 /// FNV-1a: equal for equal reports, so that what only makes the simulator faster shows that it changed nothing.
 fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -217,6 +217,8 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
             background_batch: Some(config.background_batch),
             lm_depth: Some(config.lm_depth),
             prefill_rows_max: Some(config.prefill_rows_max),
+            ride_rows_max: (config.ride_rows_max > 0).then_some(config.ride_rows_max),
+            ride_tokens_max: (config.ride_rows_max > 0).then_some(config.ride_tokens_max),
             prefill_tokens_max: Some(config.prefill_tokens_max),
             first_audio_limit_ms: u32::try_from(config.first_audio_limit.as_millis()).ok(),
             steps_between_prefills: (config.steps_between_prefills > 0)

@@ -96,6 +96,8 @@ const SHORT_KEYS_MAX: usize = 32;
 /// Columns of a head of the kernels in `pair.cu`, and keys of one page they read together.
 const PAIR_DIM: usize = 128;
 const PAIR_KEYS: usize = 16;
+/// Keys, each with its value, that a block appends: a warp each.
+const APPEND_PAIRS: usize = THREADS as usize / 32 / 2;
 /// A window no position reaches.
 const NO_WINDOW: usize = i32::MAX as usize;
 
@@ -233,8 +235,13 @@ impl Lowering<'_> {
             return self.launch("attend_frame", [blocks, 1, 1], THREADS, 0, args);
         }
         let pages = stored.is_bf16() && keys.table.is_some() && keys.page_len.is_multiple_of(PAIR_KEYS);
-        if fused && pairs && pages && window == NO_WINDOW {
-            let args = vec![heads.arg(), keys.arg(), value(out)];
+        if pairs && pages && window == NO_WINDOW {
+            if !fused {
+                let args = vec![heads.arg(), keys.arg(), int(rows)];
+                let blocks = (rows * kv_heads).div_ceil(APPEND_PAIRS);
+                self.launch("append_pair_pages", [blocks, 1, 1], THREADS, 0, args);
+            }
+            let args = vec![heads.arg(), keys.arg(), int(usize::from(fused)), value(out)];
             return self.launch("attend_pair_pages", [kv_heads, rows, 1], THREADS, 0, args);
         }
         if fused && short {

@@ -124,11 +124,15 @@ impl Size {
             let shape = |batch: u32| Shape { batch: batch as usize, tokens: batch as usize * tokens_a_row };
             row_buckets(1, most).into_iter().map(shape).collect::<Vec<_>>()
         };
+        let riding = [(40, 104), (64, 320), (256, 320), (512, 768)];
+        let riding = riding.map(|(batch, tokens)| Shape { batch, tokens }).to_vec();
         let program = |stage, length| program(placed.as_ref(), stage, length);
         let mut programs = vec![
             (program(Stage::Decode, 1), rows(SLOTS, 0)),
             // A prompt or more, of some 20 positions each.
             (program(Stage::Prefill, 1024), rows(32, 20)),
+            // A few beside steps that ride along.
+            (program(Stage::Prefill, 1024), riding),
         ];
         programs.extend([1, 2, 4, 10].map(|length| (program(Stage::Codec, length), rows(CODEC_ROWS, 0))));
         Self { catalog: backend.catalog, programs }

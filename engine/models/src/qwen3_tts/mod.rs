@@ -131,6 +131,7 @@ fn facts(config: &Config) -> StageFacts {
         sample_rate: bounded(config.codec.sample_rate),
         samples_per_frame: bounded(config.codec.samples_per_frame),
         code_groups: bounded(config.talker.groups),
+        prompts_max: bounded(talker::PROMPTS_MAX),
         rows_per_context: 1,
         state_grows: false,
         positions_max: bounded(config.talker.positions_max),

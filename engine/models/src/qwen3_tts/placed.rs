@@ -16,7 +16,7 @@ use super::{CODEC_LENGTHS, FRAMES_MIN, prompt};
 use crate::weights::Loader;
 use crate::{
     Capacity, CodecRow, DecodeRow, EncodeJob, EncodeProgram, FrameOutcome, MemoryNeed, ModelError,
-    ModelSource, NextText, PlacedModel, PlannedClip, PrefillRow, Prompt, RowSampling, SpeechPlan,
+    ModelSource, NextText, PlacedModel, PlannedClip, PrefillRow, Prompt, Rider, RowSampling, SpeechPlan,
     StageInputs, VoiceFeatures,
 };
 
@@ -88,6 +88,14 @@ impl Placed {
         let (talker, codec, encoders, _) = load(source, &config, &capacity, Some(backend))?;
         let positions_max = talker::positions_max(&config, &capacity);
         Ok(Self { config, text, talker, codec, encoders, positions_max })
+    }
+
+    fn next_id(&self, text: NextText) -> i32 {
+        match text {
+            NextText::Id(id) => id as i32,
+            NextText::End => self.config.text.end as i32,
+            NextText::Padding => self.config.text.pad as i32,
+        }
     }
 
     fn page_line(&self, pages: &[u32], table: &mut Vec<i32>) {
@@ -173,14 +181,14 @@ impl PlacedModel for Placed {
         Ok(prompt)
     }
 
-    fn prefill_inputs(&self, rows: &[PrefillRow<'_>]) -> StageInputs {
+    fn prefill_inputs(&self, prompts: &[PrefillRow<'_>], riders: &[Rider<'_>]) -> StageInputs {
         let groups = self.config.talker.groups;
         let width = self.config.talker.shape.hidden;
         let mut frame = FrameRows::default();
-        let (mut last, mut speakers) = (Vec::new(), Vec::new());
+        let (mut last, mut speakers) = (Vec::new(), Vec::with_capacity(talker::PROMPTS_MAX * width));
         let (mut text_ids, mut codes, mut speaker_rows) = (Vec::new(), Vec::new(), Vec::new());
         let (mut positions, mut owner) = (Vec::new(), Vec::new());
-        for (index, row) in rows.iter().enumerate() {
+        for (index, row) in prompts.iter().enumerate() {
             frame.push(row.slot, 0, row.allow_end, &row.sampling, row.seed);
             self.page_line(row.pages, &mut frame.page_table);
             speakers.extend(row.prompt.speaker.iter().flat_map(|vector| vector.iter().take(width)));
@@ -196,15 +204,26 @@ impl PlacedModel for Placed {
             }
             last.push(positions.len() as i32 - 1);
         }
+        speakers.resize(talker::PROMPTS_MAX * width, 0.0);
+        for (index, Rider { row, codes: newest }) in (prompts.len()..).zip(riders) {
+            frame.push(row.slot, row.step, row.allow_end, &row.sampling, row.seed);
+            self.page_line(row.pages, &mut frame.page_table);
+            text_ids.push(self.next_id(row.text));
+            codes.extend_from_slice(newest);
+            codes.resize(text_ids.len() * groups, -1);
+            speaker_rows.push(-1);
+            positions.push(row.position as i32);
+            owner.push(index as i32);
+            last.push(positions.len() as i32 - 1);
+        }
         let tokens = positions.len();
         let mut inputs = frame.into_inputs();
         inputs.extend([HostTensor::I32(last), HostTensor::F32(speakers)]);
         inputs.extend([text_ids, codes, speaker_rows, positions, owner].map(HostTensor::I32));
-        StageInputs { rows: rows.len(), tokens, inputs }
+        StageInputs { rows: prompts.len() + riders.len(), tokens, inputs }
     }
 
     fn decode_inputs(&self, rows: &[DecodeRow<'_>]) -> StageInputs {
-        let ids = self.config.text;
         let mut frame = FrameRows::default();
         let (mut positions, mut owner, mut text_ids) = (Vec::new(), Vec::new(), Vec::new());
         for (index, row) in rows.iter().enumerate() {
@@ -212,11 +231,7 @@ impl PlacedModel for Placed {
             self.page_line(row.pages, &mut frame.page_table);
             positions.push(row.position as i32);
             owner.push(index as i32);
-            text_ids.push(match row.text {
-                NextText::Id(id) => id as i32,
-                NextText::End => ids.end as i32,
-                NextText::Padding => ids.pad as i32,
-            });
+            text_ids.push(self.next_id(row.text));
         }
         let mut inputs = frame.into_inputs();
         inputs.extend([positions, owner, text_ids].map(HostTensor::I32));

@@ -14,6 +14,9 @@ use crate::{Capacity, ModelError};
 /// No layer scale in the backbone, so these are never looked up.
 pub(super) const UNSCALED: TensorNames = TensorNames { attention_scale: "", mlp_scale: "" };
 
+/// Prompts of one prefill launch: each may bring a speaker's vector.
+pub(super) const PROMPTS_MAX: usize = 32;
+
 /// Backbone and depth transformer on a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Talker {
@@ -115,10 +118,10 @@ impl Talker {
         builder.finish()
     }
 
-    /// Prompts, packed. Inputs per batch row: slots, step (0), allow_end, params, sub params, seeds, page
-    /// table, last (packed index of the row's last token), speaker `[hidden]`; per token: text id, codes
-    /// `[groups]` (-1 adds nothing), speaker row (-1 for none), position, owner. Output as a decode step's:
-    /// frame 0.
+    /// Prompts, packed; the step of a running context is a prompt of one position. Inputs per batch row: slots, step (0
+    /// for prompts), allow_end, params, sub params, seeds, page table, last (packed index of the row's last token);
+    /// speakers `[PROMPTS_MAX, hidden]`; per token: text id, codes `[groups]` (-1 adds nothing), speaker row (-1 for
+    /// none), position, owner. Output as a decode step's: the row's next frame.
     pub(crate) fn prefill_program(&self, config: &Config) -> Program {
         let mut builder = ProgramBuilder::new("prefill");
         let talker = &config.talker;
@@ -126,7 +129,7 @@ impl Talker {
         let frame = self.frame_inputs(&mut builder);
         let page_table = builder.input("page_table", Dtype::I32, Rows::PerRow(1), self.pages_max);
         let last = builder.input("last", Dtype::I32, Rows::PerRow(1), 1);
-        let speaker = builder.input("speaker", Dtype::F32, Rows::PerRow(1), hidden_width);
+        let speaker = builder.input("speaker", Dtype::F32, Rows::Fixed(PROMPTS_MAX), hidden_width);
         let text_ids = builder.input("text_ids", Dtype::I32, Rows::Tokens, 1);
         let codes = builder.input("prompt_codes", Dtype::I32, Rows::Tokens, talker.groups);
         let speaker_rows = builder.input("speaker_rows", Dtype::I32, Rows::Tokens, 1);

@@ -10,7 +10,7 @@ use contract::{
 };
 use device::{Backend, ExecutableId, HostTensor, Launch, Program};
 use models::{
-    Capacity, CodecRow, DecodeRow, EncodeWork, ModelSource, NextText, PlacedModel, PrefillRow, Prompt,
+    Capacity, CodecRow, DecodeRow, EncodeWork, ModelSource, NextText, PlacedModel, PrefillRow, Prompt, Rider,
     SpeechPlan, StageFacts, StageInputs, TextLogic, VoiceFeatures,
 };
 
@@ -213,17 +213,29 @@ impl Engine {
     /// Frame 0 of all rows.
     pub(crate) fn prefill(&mut self, rows: &mut [Running]) {
         let inputs: Vec<_> = rows.iter().map(Running::prefill_row).collect();
-        let inputs = self.placed.prefill_inputs(&inputs);
+        let inputs = self.placed.prefill_inputs(&inputs, &[]);
         let outputs = self.stage(Stage::Prefill, 0, inputs);
         self.commit(rows.iter_mut().collect(), &outputs);
     }
 
-    /// Takes a frame of each row; `stepped` after a decode step.
-    pub(crate) fn commit_stepped(&self, mut rows: Vec<&mut Running>, stepped: bool, outputs: &[HostTensor]) {
-        for row in &mut rows {
-            row.position += u32::from(stepped);
+    /// Takes a frame of each row, of which the first `begun` were prompts and the others stepped.
+    pub(crate) fn commit_led(&self, mut rows: Vec<&mut Running>, begun: usize, outputs: &[HostTensor]) {
+        for row in &mut rows[begun..] {
+            row.position += 1;
         }
         self.commit(rows, outputs);
+    }
+
+    /// Frame 0 of `begin`, and beside it one more frame of those in `rows` that have not ended.
+    pub(crate) fn prefill_with_riders(&mut self, begin: &mut [Running], rows: &mut [Running]) {
+        let mut live: Vec<&mut Running> = rows.iter_mut().filter(|row| !row.ended).collect();
+        let texts: Vec<NextText> = live.iter_mut().map(|row| row.take_text()).collect();
+        let riders: Vec<_> = live.iter().zip(texts).map(|(row, text)| row.rider(text)).collect();
+        let prompts: Vec<_> = begin.iter().map(Running::prefill_row).collect();
+        let inputs = self.placed.prefill_inputs(&prompts, &riders);
+        let outputs = self.stage(Stage::Prefill, 0, inputs);
+        let begun = begin.len();
+        self.commit_led(begin.iter_mut().chain(live).collect(), begun, &outputs);
     }
 
     /// One more frame of all rows that have not ended.
@@ -236,7 +248,7 @@ impl Engine {
         let inputs: Vec<_> = live.iter().zip(texts).map(|(row, text)| row.decode_row(text)).collect();
         let inputs = self.placed.decode_inputs(&inputs);
         let outputs = self.stage(Stage::Decode, 0, inputs);
-        self.commit_stepped(live, true, &outputs);
+        self.commit_led(live, 0, &outputs);
     }
 
     fn commit(&self, rows: Vec<&mut Running>, outputs: &[HostTensor]) {
@@ -345,6 +357,11 @@ impl Running {
             None if index == self.utterance.text_ids.len() && !self.prompt.text_end_used => NextText::End,
             None => NextText::Padding,
         }
+    }
+
+    /// Its next step as one that rides along.
+    pub(crate) fn rider(&self, text: NextText) -> Rider<'_> {
+        Rider { row: self.decode_row(text), codes: self.codes.last().map_or(&[], Vec::as_slice) }
     }
 
     pub(crate) fn decode_row(&self, text: NextText) -> DecodeRow<'_> {

@@ -59,57 +59,76 @@ struct Course {
     codes: Vec<Vec<i32>>,
 }
 
-/// Rows of one prefill.
+/// Prompts of one prefill, and of one beside which steps ride.
 const PREFILLED_AT_ONCE: usize = 16;
+const PREFILLED_BESIDE_RIDERS: usize = 4;
 
 /// Logits at every draw, in order, of each course, while a processor is led along all of them at once.
 fn logits(engine: &mut Engine, courses: &[&Course], first_slot: u32) -> Vec<Vec<Vec<f32>>> {
+    logits_of(engine, courses, first_slot, false)
+}
+
+/// The same; `riding`, contexts that have begun step along with the prompts of those that begin.
+fn logits_of(engine: &mut Engine, courses: &[&Course], first_slot: u32, riding: bool) -> Vec<Vec<Vec<f32>>> {
     engine.rewrite = led;
     let admit = |(slot, course): (u32, &&Course)| engine.admit(course.utterance.clone(), slot);
     let mut rows: Vec<_> = (first_slot..).zip(courses).map(admit).collect();
     let mut seen = vec![Vec::new(); courses.len()];
-    for (at, rows) in rows.chunks_mut(PREFILLED_AT_ONCE).enumerate() {
-        let from = at * PREFILLED_AT_ONCE;
-        let inputs = engine.placed.prefill_inputs(&rows.iter().map(Running::prefill_row).collect::<Vec<_>>());
-        let codes: Vec<_> = (from..from + rows.len()).map(|course| &courses[course].codes[0][..]).collect();
-        let drawn = lead(engine, Stage::Prefill, inputs, rows.iter_mut().collect(), &codes);
-        (from..).zip(drawn).for_each(|(course, drawn)| seen[course].extend(drawn));
+    let at_once = if riding { PREFILLED_BESIDE_RIDERS } else { PREFILLED_AT_ONCE };
+    for from in (0..rows.len()).step_by(at_once) {
+        let (begun, rest) = rows.split_at_mut(from);
+        let count = rest.len().min(at_once);
+        let begin: Vec<_> = (from..).zip(&mut rest[..count]).collect();
+        let step = if riding { unfinished(begun, courses) } else { Vec::new() };
+        lead(engine, courses, begin, step, &mut seen);
     }
-    for frame in 1..courses.iter().map(|course| course.codes.len()).max().unwrap_or(0) {
-        let live: Vec<usize> = (0..courses.len()).filter(|&at| courses[at].codes.len() > frame).collect();
-        let mut stepping: Vec<_> =
-            rows.iter_mut().enumerate().filter(|(at, _)| live.contains(at)).map(|(_, row)| row).collect();
-        let texts: Vec<_> = stepping.iter_mut().map(|row| row.take_text()).collect();
-        let inputs: Vec<_> = stepping.iter().zip(texts).map(|(row, text)| row.decode_row(text)).collect();
-        let inputs = engine.placed.decode_inputs(&inputs);
-        let codes: Vec<_> = live.iter().map(|&at| &courses[at].codes[frame][..]).collect();
-        let drawn = lead(engine, Stage::Decode, inputs, stepping, &codes);
-        live.into_iter().zip(drawn).for_each(|(course, drawn)| seen[course].extend(drawn));
+    loop {
+        let step = unfinished(&mut rows, courses);
+        if step.is_empty() {
+            return seen;
+        }
+        lead(engine, courses, Vec::new(), step, &mut seen);
     }
-    seen
 }
 
-/// One launch along one frame of codes a row; the logits of each row's draws.
+/// Those whose course goes on, by number.
+fn unfinished<'a>(rows: &'a mut [Running], courses: &[&Course]) -> Vec<(usize, &'a mut Running)> {
+    let goes_on = |(at, row): &(usize, &mut Running)| row.codes.len() < courses[*at].codes.len();
+    rows.iter_mut().enumerate().filter(goes_on).collect()
+}
+
+/// One launch along each row's next frame: its logits are added to what was seen.
 fn lead(
     engine: &mut Engine,
-    stage: Stage,
-    inputs: StageInputs,
-    rows: Vec<&mut Running>,
-    codes: &[&[i32]],
-) -> Vec<Vec<Vec<f32>>> {
+    courses: &[&Course],
+    begin: Vec<(usize, &mut Running)>,
+    mut step: Vec<(usize, &mut Running)>,
+    seen: &mut [Vec<Vec<f32>>],
+) {
+    let texts: Vec<_> = step.iter_mut().map(|(_, row)| row.take_text()).collect();
+    let steps = step.iter().zip(texts);
+    let (stage, inputs) = if begin.is_empty() {
+        let rows: Vec<_> = steps.map(|((_, row), text)| row.decode_row(text)).collect();
+        (Stage::Decode, engine.placed.decode_inputs(&rows))
+    } else {
+        let riders: Vec<_> = steps.map(|((_, row), text)| row.rider(text)).collect();
+        let prompts: Vec<_> = begin.iter().map(|(_, row)| row.prefill_row()).collect();
+        (Stage::Prefill, engine.placed.prefill_inputs(&prompts, &riders))
+    };
+    let begun = begin.len();
+    let rows: Vec<_> = begin.into_iter().chain(step).collect();
+    let codes: Vec<&[i32]> = rows.iter().map(|(at, row)| &courses[*at].codes[row.codes.len()][..]).collect();
     let StageInputs { rows: count, tokens, mut inputs } = inputs;
     let groups = codes[0].len();
     inputs.extend((0..groups).map(|group| HostTensor::I32(codes.iter().map(|codes| codes[group]).collect())));
     let mut outputs = engine.stage(stage, 0, StageInputs { rows: count, tokens, inputs });
-    let mut drawn = vec![Vec::new(); codes.len()];
     for output in outputs.split_off(1) {
         let HostTensor::F32(values) = output else { panic!("logits are numbers") };
         let width = values.len() / codes.len();
-        values.chunks(width).zip(&mut drawn).for_each(|(values, drawn)| drawn.push(values.to_vec()));
+        values.chunks(width).zip(&rows).for_each(|(values, (at, _))| seen[*at].push(values.to_vec()));
     }
     assert_eq!(outputs, [HostTensor::I32(codes.concat())], "it goes where it is led");
-    engine.commit_stepped(rows, stage == Stage::Decode, &outputs);
-    drawn
+    engine.commit_led(rows.into_iter().map(|(_, row)| row).collect(), begun, &outputs);
 }
 
 /// The most likely id, and by how much it leads.
@@ -200,4 +219,20 @@ fn it_would_have_drawn_them_in_a_large_batch_too() {
         agreement.compare(case, &expected[case], found, courses[case].codes[0].len());
     }
     agreement.check("64 rows at once");
+}
+
+#[test]
+fn it_would_have_drawn_them_in_steps_that_ride_along_with_prompts_too() {
+    let (mut speaker, mut cpu) = (Engine::on_cpu(&tiny()), Engine::on_cpu(&tiny()));
+    let mut device = Engine::open_for(&tiny(), CROWD as u32);
+    let courses = courses(&mut speaker);
+    let expected: Vec<_> =
+        (0..).zip(&courses).map(|(slot, course)| logits(&mut cpu, &[course], slot).remove(0)).collect();
+    let crowd: Vec<&Course> = courses.iter().cycle().take(CROWD).collect();
+    let mut agreement = Agreement::default();
+    for (row, found) in logits_of(&mut device, &crowd, 0, true).iter().enumerate() {
+        let case = row % courses.len();
+        agreement.compare(case, &expected[case], found, courses[case].codes[0].len());
+    }
+    agreement.check("64 rows that begin four at a time while the others' steps ride along");
 }

@@ -73,6 +73,15 @@ fn codes_do_not_depend_on_batch_slot_or_admission_order() {
     let mut codes = finish(&mut engine, rows);
     codes.reverse();
     assert_eq!(codes, alone);
+
+    // One by one, the steps of those that have begun riding along with the next prompt.
+    let mut rows: Vec<Running> = Vec::new();
+    for (utterance, slot) in utterances.iter().zip(1..) {
+        let mut admitted = [engine.admit(utterance.clone(), slot)];
+        engine.prefill_with_riders(&mut admitted, &mut rows);
+        rows.extend(admitted);
+    }
+    assert_eq!(finish(&mut engine, rows), alone);
 }
 
 #[test]
@@ -93,7 +102,7 @@ fn a_prompt_computed_in_two_parts_gives_the_same_codes() {
     let running = engine.admit(utterance, 4);
     let from = running.prompt().positions() / 2;
     let row = models::PrefillRow { from, ..running.prefill_row() };
-    let inputs = engine.placed.prefill_inputs(&[row]);
+    let inputs = engine.placed.prefill_inputs(&[row], &[]);
     let outputs = engine.stage(contract::Stage::Prefill, 0, inputs);
     let frame = engine.placed.frames(&outputs).expect("a frame").remove(0);
     assert_eq!(&frame.codes[..], &whole[0][..]);

@@ -80,7 +80,7 @@ impl Observed {
         loop {
             let text = (!running.codes.is_empty()).then(|| running.take_text());
             let inputs = match text {
-                None => engine.placed.prefill_inputs(&[running.prefill_row()]),
+                None => engine.placed.prefill_inputs(&[running.prefill_row()], &[]),
                 Some(text) => engine.placed.decode_inputs(&[running.decode_row(text)]),
             };
             if sub_frames.contains(&running.codes.len()) {
@@ -95,7 +95,7 @@ impl Observed {
             }
             let outputs = engine.run(&with_outputs(program, &["hidden", "logits"]), inputs);
             let before = running.codes.len();
-            engine.commit_stepped(vec![&mut running], text.is_some(), &outputs[..1]);
+            engine.commit_led(vec![&mut running], usize::from(text.is_none()), &outputs[..1]);
             if running.codes.len() > before {
                 observed.hidden.push(floats(&outputs[1]));
                 observed.logits.push(floats(&outputs[2]));
@@ -271,7 +271,7 @@ fn check_prefill(engine: &mut Engine, name: &str, utterance: Utterance, fixture:
     let running: Running = engine.admit(utterance, SLOT);
     let program = engine.placed.program(Stage::Prefill, 0).expect("prefill");
     let mut look = |value: &str, nth: usize| {
-        let inputs = engine.placed.prefill_inputs(&[running.prefill_row()]);
+        let inputs = engine.placed.prefill_inputs(&[running.prefill_row()], &[]);
         floats(&engine.run(&tap(program.clone(), value, nth), inputs)[0])
     };
     let width = fixture.shape("prefill.hidden")[1];

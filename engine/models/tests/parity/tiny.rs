@@ -80,7 +80,7 @@ fn hidden_states_and_logits_of_the_backbone_equal_the_goldens() {
         let running = engine.admit(utterance.clone(), 1);
         let program = engine.placed.program(Stage::Prefill, 0).expect("prefill");
         let mut look = |name: &str, nth: usize| {
-            let inputs = engine.placed.prefill_inputs(&[running.prefill_row()]);
+            let inputs = engine.placed.prefill_inputs(&[running.prefill_row()], &[]);
             match engine.run(&tap(program.clone(), name, nth), inputs).pop() {
                 Some(HostTensor::F32(values)) => values,
                 other => panic!("{name} is {other:?}"),

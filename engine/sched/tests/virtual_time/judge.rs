@@ -143,7 +143,7 @@ impl Model {
                     "nobody waits for it"
                 );
             }
-            Decision::Prefill { rows, .. } => {
+            Decision::Prefill { rows, riders, partition, .. } => {
                 self.deferred_since = None;
                 assert!(!rows.is_empty() && rows.len() <= self.config.prefill_rows_max as usize);
                 let tokens: u32 = rows.iter().map(|row| row.prompt_tokens).sum();
@@ -151,17 +151,17 @@ impl Model {
                     rows.len() == 1 || tokens <= self.config.prefill_tokens_max,
                     "packed over the budget"
                 );
+                if !riders.is_empty() {
+                    self.judge_ride(now, sched, rows.len() + riders.len(), tokens, *partition, riders);
+                }
                 rows.iter().for_each(|row| self.prefill(sched, decision, row));
+                riders.iter().for_each(|row| self.decode(decision, row));
             }
             Decision::Decode { rows, bucket, .. } => {
                 assert!(!rows.is_empty() && *bucket >= rows.len() as u32);
                 self.judge_deferral(now, sched, passed_over);
                 self.judge_order(now, sched, rows);
-                let leads: Vec<bool> = rows
-                    .iter()
-                    .map(|row| self.judge(now, sched).wants_step(&self.contexts[&row.context]))
-                    .collect();
-                assert!(leads.iter().all(|&wants| wants), "a row that is dry, over its bound or far ahead");
+                self.judge_steps(now, sched, rows);
                 rows.iter().for_each(|row| self.decode(decision, row));
             }
             Decision::Codec { lane, bucket, length, rows, .. } => {
@@ -263,6 +263,32 @@ impl Model {
         let least = wanting().filter(|(id, _)| !inside(id)).map(|(_, context)| judge.lm_slack(context)).min();
         let stalled = sched.snapshot().counters.page_exhaustions > 0;
         assert!(stalled || most <= least, "a row with slack {most:?} goes before one with {least:?}");
+    }
+
+    fn judge_steps(&self, now: Tick, sched: &Sched, rows: &[DecodeRow]) {
+        let judge = self.judge(now, sched);
+        let wants = rows.iter().all(|row| judge.wants_step(&self.contexts[&row.context]));
+        assert!(wants, "a row that is dry, over its bound or far ahead");
+    }
+
+    /// A step that rides along is everybody's, and the launch is within its bounds.
+    fn judge_ride(
+        &self,
+        now: Tick,
+        sched: &Sched,
+        rows: usize,
+        tokens: u32,
+        partition: Partition,
+        riders: &[DecodeRow],
+    ) {
+        assert!(rows <= self.config.ride_rows_max as usize, "{rows} rows ride");
+        assert!(tokens <= self.config.ride_tokens_max, "{tokens} positions with riders");
+        assert_eq!(partition, Partition::Lm, "a step leaves its partition");
+        self.judge_steps(now, sched, riders);
+        let judge = self.judge(now, sched);
+        let wanting = self.contexts.values().filter(|context| judge.wants_step(context)).count();
+        let stalled = sched.snapshot().counters.page_exhaustions > 0;
+        assert!(stalled || wanting == riders.len(), "{} of {wanting} ride", riders.len());
     }
 
     fn judge_codec(&self, now: Tick, sched: &Sched, lane: Lane, rows: &[CodecRow]) {

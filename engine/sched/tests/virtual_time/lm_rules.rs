@@ -78,6 +78,75 @@ fn a_prefill_goes_at_once_when_running_contexts_have_slack() {
     assert!(launched.since(at(100)) <= ms(6), "waits only for the step in flight");
 }
 
+/// Five contexts that speak, and a sixth that comes with a prompt of thirty positions: that prompt's launch.
+fn a_sixth_comes(config: SchedConfig) -> (World, Decision) {
+    let mut world = World::new(config, profile()).watched();
+    for number in 1..=5 {
+        world.speak(number, 60);
+    }
+    world.run_until(at(200));
+    world.speak(6, 20);
+    assert!(world.run_dry(20_000), "everybody is spoken to the end");
+    let mut launched = world.launched(Stage::Prefill).into_iter().map(|(_, decision)| decision);
+    let of_sixth = |decision: &Decision| match decision {
+        Decision::Prefill { rows, .. } => rows.iter().any(|row| row.context == id(6)),
+        _ => false,
+    };
+    let found = launched.find(of_sixth).expect("it begins");
+    (world, found)
+}
+
+fn riders_of(decision: &Decision) -> (Partition, usize) {
+    let Decision::Prefill { partition, riders, .. } = decision else { panic!("a prefill: {decision:?}") };
+    (*partition, riders.len())
+}
+
+#[test]
+fn the_step_of_running_contexts_rides_along_with_a_prompt_within_its_bounds() {
+    let riding = SchedConfig { ride_rows_max: 6, ride_tokens_max: 30, ..config() };
+    let (world, decision) = a_sixth_comes(riding.clone());
+    assert_eq!(riders_of(&decision), (Partition::Lm, 5), "all of them, on their own partition");
+    let rides = world.sched.snapshot().counters.rides;
+    let prefills = world.launched(Stage::Prefill).len() as u64;
+    assert!((1..=prefills).contains(&rides), "{rides} of {prefills}");
+    // Too long a prompt, or one row too many: as if nobody ever rode.
+    let short = SchedConfig { ride_tokens_max: 29, ..riding.clone() };
+    let narrow = SchedConfig { ride_rows_max: 5, ..riding };
+    for config in [short, narrow, config()] {
+        assert_eq!(riders_of(&a_sixth_comes(config).1), (Partition::Whole, 0));
+    }
+}
+
+#[test]
+fn a_prompt_with_riders_waits_for_no_slack_but_what_it_takes_beyond_their_step() {
+    // A prompt by itself takes 400 ms, more than anybody has in hand; in a step it makes that 3 ms longer.
+    let step = CostTable::linear(40_000, 0, 0, 16, 1024);
+    let ride = CostTable::linear(43_000, 0, 0, 16, 1024);
+    let costly = profile()
+        .with_cost(Stage::Prefill, Partition::Whole, CostTable::linear(400_000, 0, 0, 16, 1024))
+        .with_cost(Stage::Prefill, Partition::Lm, ride)
+        .with_cost(Stage::Decode, Partition::Lm, step);
+    let begun = |ride_rows_max| {
+        let policy = PrefillPolicy::DeadlineAware;
+        let config = SchedConfig { ride_rows_max, prefill_policy: policy, ..config() };
+        let mut world = World::new(config, costly.clone()).watched();
+        for number in 1..=5 {
+            world.speak(number, 60);
+        }
+        world.run_until(at(1_700));
+        world.speak(6, 20);
+        assert!(world.run_dry(20_000), "everybody is spoken to the end");
+        prefills(&world)
+            .into_iter()
+            .find(|(_, rows, _)| rows == &[6])
+            .map(|(at, _, why)| (at.since(self::at(1_700)), why))
+    };
+    let (waited, why) = begun(16).expect("it begins");
+    assert_eq!(why, reason::PREFILL_SLACK);
+    assert!(waited <= ms(44), "{waited}: only for the launch in flight");
+    assert!(begun(0).is_some_and(|(alone, _)| alone > waited), "by itself it waits longer");
+}
+
 #[test]
 fn a_prefill_is_deferred_for_contexts_short_of_slack_and_at_most_for_the_cap() {
     let config = SchedConfig { prefill_policy: PrefillPolicy::DeadlineAware, ..config() };

@@ -9,6 +9,8 @@ use sched::{
     RefusalCause, SchedConfig, SchedOutput,
 };
 
+use crate::world::frames_of;
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seg {
     pub(crate) prompt: u32,
@@ -249,14 +251,9 @@ impl Model {
                     context.must_end = failed.then_some(FinishReason::Failed);
                 }
             }
-            Decision::Prefill { rows, .. } => {
-                for (at, row) in rows.iter().enumerate() {
-                    self.land_frame(launch, row.context, row.segment as usize, frame(completion, at), lost);
-                }
-            }
-            Decision::Decode { rows, .. } => {
-                for (at, row) in rows.iter().enumerate() {
-                    self.land_frame(launch, row.context, row.segment as usize, frame(completion, at), lost);
+            Decision::Prefill { .. } | Decision::Decode { .. } => {
+                for (at, (context, segment, ..)) in frames_of(decision).into_iter().enumerate() {
+                    self.land_frame(launch, context, segment as usize, frame(completion, at), lost);
                 }
             }
             Decision::Codec { rows, .. } => {

@@ -107,6 +107,7 @@ fn hard_cases() -> Vec<Case> {
         ("deferral", 1_000, |c| c.deferrals),
         ("deferral to its cap", 1_000, |c| c.deferrals_to_cap),
         ("prefill by cut chunks", 1_000, |c| c.prefills_by_cut),
+        ("step rides along", 1_000, |c| c.rides),
         ("ladder change", 1_000, |c| c.ladder_changes),
         ("policy switch", 1_000, |c| c.policy_switches),
         ("overload refusal", 1_000, |c| c.refused),

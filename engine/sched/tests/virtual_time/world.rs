@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use contract::{ContextId, Lane, Partition, Playback, Span, Stage, Tick};
 use sched::{
-    ChunkResult, Command, Completion, CostTable, Decision, FrameOutcome, FrameResult, LaunchResult, Profile,
-    Sched, SchedConfig, SchedOutput,
+    ChunkResult, Command, Completion, CostTable, Decision, DecodeRow, FrameOutcome, FrameResult,
+    LaunchResult, Profile, Sched, SchedConfig, SchedOutput,
 };
 
 use crate::model::Model;
@@ -324,12 +324,12 @@ impl World {
                     Some(error) => LaunchResult::EncodeFailed { error },
                     None => LaunchResult::Encoded,
                 },
-                Decision::Prefill { rows, .. } => LaunchResult::Frames(
-                    rows.iter().map(|row| self.frame(row.context, row.segment, 0, row.eos_allowed)).collect(),
-                ),
-                Decision::Decode { rows, .. } => LaunchResult::Frames(
-                    rows.iter()
-                        .map(|row| self.frame(row.context, row.segment, row.step, row.eos_allowed))
+                Decision::Prefill { .. } | Decision::Decode { .. } => LaunchResult::Frames(
+                    frames_of(&flight.decision)
+                        .into_iter()
+                        .map(|(context, segment, step, eos_allowed)| {
+                            self.frame(context, segment, step, eos_allowed)
+                        })
                         .collect(),
                 ),
                 Decision::Codec { rows, .. } => LaunchResult::Chunks(
@@ -342,13 +342,8 @@ impl World {
 
     /// Rows of a lost launch are over on the device too.
     fn forget(&mut self, decision: &Decision) {
-        let rows: Vec<(ContextId, u32)> = match decision {
-            Decision::Prefill { rows, .. } => rows.iter().map(|row| (row.context, row.segment)).collect(),
-            Decision::Decode { rows, .. } => rows.iter().map(|row| (row.context, row.segment)).collect(),
-            _ => Vec::new(),
-        };
-        for key in rows {
-            self.rows.entry(key).or_default().done = true;
+        for (context, segment, ..) in frames_of(decision) {
+            self.rows.entry((context, segment)).or_default().done = true;
         }
     }
 
@@ -381,5 +376,20 @@ impl World {
         } else {
             ChunkResult::Made { peak: script.peak }
         }
+    }
+}
+
+/// Context, segment, step and whether it may end, of each frame a launch makes, in order.
+pub(crate) fn frames_of(decision: &Decision) -> Vec<(ContextId, u32, u32, bool)> {
+    let steps = |rows: &[DecodeRow]| -> Vec<_> {
+        rows.iter().map(|row| (row.context, row.segment, row.step, row.eos_allowed)).collect()
+    };
+    match decision {
+        Decision::Prefill { rows, riders, .. } => {
+            let first = rows.iter().map(|row| (row.context, row.segment, 0, row.eos_allowed));
+            first.chain(steps(riders)).collect()
+        }
+        Decision::Decode { rows, .. } => steps(rows),
+        Decision::Codec { .. } | Decision::Encode { .. } => Vec::new(),
     }
 }

@@ -58,8 +58,8 @@ pub struct StageCost {
     /// `lm`, `background` or `whole`.
     pub partition: String,
     pub rows: Vec<u32>,
-    /// Decode: positions of the longest row. Codec: frames a row. Prefill: positions in all. Encode:
-    /// samples.
+    /// Decode: positions of the longest row. Codec: frames a row. Prefill: prompt positions in all (rows: those of the
+    /// executable, with the decode rows that ride along). Encode: samples.
     pub lengths: Vec<u32>,
     /// Microseconds, row by row: `micros[r * lengths.len() + l]`.
     pub micros: Vec<u32>,
@@ -132,6 +132,8 @@ pub struct Limits {
     pub lm_depth: Option<u32>,
     pub prefill_rows_max: Option<u32>,
     pub prefill_tokens_max: Option<u32>,
+    pub ride_rows_max: Option<u32>,
+    pub ride_tokens_max: Option<u32>,
     pub first_audio_limit_ms: Option<u32>,
     pub steps_between_prefills: Option<u32>,
 }
@@ -311,6 +313,8 @@ impl ProfileFile {
             lm_depth: limits.lm_depth.unwrap_or(default.lm_depth),
             prefill_rows_max: limits.prefill_rows_max.unwrap_or(default.prefill_rows_max),
             prefill_tokens_max: limits.prefill_tokens_max.unwrap_or(default.prefill_tokens_max),
+            ride_rows_max: limits.ride_rows_max.unwrap_or(default.ride_rows_max),
+            ride_tokens_max: limits.ride_tokens_max.unwrap_or(default.ride_tokens_max),
             first_audio_limit: limits
                 .first_audio_limit_ms
                 .map_or(default.first_audio_limit, |ms| Span::from_millis(i64::from(ms))),

@@ -42,13 +42,14 @@ enum Key {
     Policy,
     TtfaTarget,
     StepsBetweenPrefills,
+    RideRows,
     UrgentBatch,
     UrgentMargin,
     Slots,
     ShortestChunk,
 }
 
-const KEYS: [(&str, Key); 14] = [
+const KEYS: [(&str, Key); 15] = [
     ("background_batch", Key::BackgroundBatch),
     ("deferral_cap_ms", Key::DeferralCap),
     ("first_audio_limit_ms", Key::FirstAudioLimit),
@@ -59,6 +60,7 @@ const KEYS: [(&str, Key); 14] = [
     ("policy", Key::Policy),
     ("ttfa_target_ms", Key::TtfaTarget),
     ("steps_between_prefills", Key::StepsBetweenPrefills),
+    ("ride_rows_max", Key::RideRows),
     ("urgent_batch_max", Key::UrgentBatch),
     ("urgent_margin_ms", Key::UrgentMargin),
     ("slots", Key::Slots),
@@ -159,6 +161,7 @@ impl Variant {
                 Key::UrgentMargin => config.urgent_margin = span,
                 Key::Slots => config.slots = count,
                 Key::StepsBetweenPrefills => config.steps_between_prefills = count,
+                Key::RideRows => config.ride_rows_max = count,
                 Key::Policy => {
                     config.prefill_policy = match count {
                         0 => PrefillPolicy::Automatic,

@@ -344,7 +344,8 @@ impl<'a> World<'a> {
             }
             Decision::Prefill { partition, rows, .. } => {
                 let positions = rows.iter().map(|row| row.prompt_tokens - row.cached).sum();
-                (Stage::Prefill, *partition, rows.len() as u32, positions)
+                let bucket = self.costs.decode_bucket(decision.rows() as u32);
+                (Stage::Prefill, *partition, live(bucket), positions)
             }
             Decision::Encode { .. } => (Stage::Encode, Partition::Whole, 1, 1),
         };
@@ -357,9 +358,12 @@ impl<'a> World<'a> {
                 LaunchResult::Chunks(rows.iter().map(|_| ChunkResult::Made { peak: 0.5 }).collect())
             }
             Decision::Encode { .. } => LaunchResult::Encoded,
-            Decision::Prefill { rows, .. } => LaunchResult::Frames(
-                rows.iter().map(|row| self.frame(row.context, 0, row.eos_allowed)).collect(),
-            ),
+            Decision::Prefill { rows, riders, .. } => {
+                let first = rows.iter().map(|row| (row.context, 0, row.eos_allowed));
+                let steps = riders.iter().map(|row| (row.context, row.step, row.eos_allowed));
+                let frames = first.chain(steps).map(|(context, step, ends)| self.frame(context, step, ends));
+                LaunchResult::Frames(frames.collect())
+            }
             Decision::Decode { rows, .. } => LaunchResult::Frames(
                 rows.iter().map(|row| self.frame(row.context, row.step, row.eos_allowed)).collect(),
             ),
