@@ -15,7 +15,7 @@ CHOSEN, FRESH = (100, 2), ((200, 5), (300, 5))
 SETTINGS = {
     "limit 150 ms": "first_audio_limit_ms=150",
     "limit 150 ms, two steps between prefills": "first_audio_limit_ms=150,steps_between_prefills=2",
-    "limit 130 ms, two steps between prefills": "first_audio_limit_ms=130,steps_between_prefills=2",
+    "limit 140 ms, two steps between prefills": "first_audio_limit_ms=140,steps_between_prefills=2",
 }
 PARTS = (0.9, 1.0, 1.3)
 WITHOUT = {"partition": "partition=off", "urgent": "urgent=off", "async": "async=off", "deadlines": "policy=prefill-first"}
