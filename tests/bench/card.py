@@ -24,8 +24,8 @@ from server import answers, free_port  # noqa: E402
 
 LARGE, SMALL = "qwen3-tts-1.7b", "qwen3-tts-0.6b"
 LIBRI, SEED = "libritts", "seed-tts"
-# SMs of the lm and the background lane that are compared with the default, 100/32.
-SPLITS = ["116/16", "108/24", "92/40", "84/48", "76/56", "60/72", "44/88"]
+# SMs of the lm and the background lane that are compared with the default, 84/48.
+SPLITS = ["116/16", "100/32", "92/40", "76/56", "60/72", "44/88"]
 PARTS = ["partition", "urgent", "async", "deadlines", "riders"]
 
 
@@ -116,7 +116,7 @@ def run(name, one, options, write):
         try:
             for rate in one["rates"]:
                 row = {"point": name, "workload": one["workload"], "model": one["model"], "commit": commit, "seeds": options.seeds,
-                       "split": one["engine"].get("split", "100/32"), "without": one["without"], "devices": one["devices"],
+                       "split": one["engine"].get("split", "84/48"), "without": one["without"], "devices": one["devices"],
                        "ready_s": round(ready, 1), **bench(one, rate, port, options, folder)}
                 with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10) as answer:
                     metrics = answer.read().decode()

@@ -161,6 +161,27 @@ impl Driver {
         }
     }
 
+    /// Runs `body`, which calls other libraries, in a stream's own context.
+    pub(crate) fn within<T>(
+        &self,
+        stream: Stream,
+        body: impl FnOnce() -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        let mut before = std::ptr::null_mut();
+        // SAFETY: a pointer to a local.
+        check(unsafe { sys::cuCtxGetCurrent(&raw mut before) }, "asking for the context")?;
+        self.enter(stream.context)?;
+        let done = body();
+        self.enter(before)?;
+        done
+    }
+
+    /// SMs of a stream's partition.
+    pub(crate) fn stream_sms(&self, stream: Stream) -> u32 {
+        let green = [&self.lm, &self.background].into_iter().flatten();
+        green.into_iter().find(|green| green.context == stream.context).map_or(self.sms, |green| green.sms)
+    }
+
     fn enter(&self, context: sys::CUcontext) -> Result<(), DeviceError> {
         // SAFETY: a live context of this device.
         check(unsafe { sys::cuCtxSetCurrent(context) }, "entering a context")
@@ -309,6 +330,13 @@ impl Driver {
             check(sys::cuEventCreate(&raw mut after, 0), "an event")?;
         }
         Ok(Events { before, after })
+    }
+
+    pub(crate) fn discard_events(&self, events: Events) {
+        for event in [events.before, events.after] {
+            // SAFETY: made by `events`; nothing waits for it any more.
+            let _ = unsafe { sys::cuEventDestroy_v2(event) };
+        }
     }
 
     pub(crate) fn mark(&self, event: sys::CUevent, stream: Stream) -> Result<(), DeviceError> {
