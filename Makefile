@@ -6,7 +6,7 @@ NVRTC := $(TOOLS)/nvrtc/nvidia/cu13/lib
 export PATH := $(TOOLS)/cmake/data/bin:$(PATH)
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run build test rust-test device-test device-memcheck stages card browser-test client-test deploy-test wer bench longtext parity sim validate fmt lint clean-tools
+.PHONY: help run build test rust-test device-test device-memcheck stages card browser-test client-test deploy-test wer bench generator longtext parity sim validate fmt lint clean-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -68,6 +68,10 @@ bench: build ## measure the figures of docs/performance.md, write JSON, regenera
 
 sim: build ## answer the questions of docs/performance.md by simulation, regenerate its tables
 	VOXLANE_BINARY=target/release/voxlane python3 tests/bench/simulate.py
+	python3 tests/bench/render.py
+
+generator: build ## how many streams the load generator carries, alone and beside a server; the machine must be idle
+	VOXLANE_BINARY=$(CURDIR)/target/release/voxlane python3 tests/bench/generator.py
 	python3 tests/bench/render.py
 
 validate: build ## compare simulated with measured capacity on this machine, which must be idle

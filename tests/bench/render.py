@@ -7,6 +7,7 @@ are what those say.
 
 import json
 import pathlib
+import statistics
 import sys
 
 import card_profile
@@ -121,6 +122,71 @@ def simulated(data: dict) -> str:
     return "\n".join(lines).rstrip()
 
 
+def fresh(data: dict) -> str:
+    data, command = data["fresh"], data["command"]
+    (first, many), judged = data["chosen"], data["fresh"]
+    rows = [[f"`{row['profile']}`", row["setting"], f"{row['capacity']:.1f}/s", f"{100 * row['refused_at_0.9']:.2f}%",
+             " and ".join(f"{100 * part:.2f}%" for part in row["refused_each"]), percent(row["of_peak_at_1.3"]), ms(row["ttfa_p99_ms_at_1.3"]),
+             f"{100 * row['no_stall_at_1.3']:.2f}%"] for row in data["rows"]]
+    seeds = " and ".join(f"{begin} to {begin + count - 1}" for begin, count in judged)
+    lines = [f"`{command} fresh` at commit {data['commit']}: LibriTTS-like, windows of {data['window_s']} s. Capacity searched with seeds {first} to "
+             f"{first + many - 1}, each setting then judged at parts of its own capacity with seeds {seeds}, pooled (p99 is the later of the two groups'):", ""]
+    head = ["profile", "setting", "capacity at 90%", "refused at 0.9 of it", "by group of seeds", "goodput at 1.3 times, of the peak", "TTFA p99, ms", "no stall"]
+    return "\n".join([*lines, *grid(head, rows)]).rstrip()
+
+
+def card(data: dict) -> str:
+    data, command = data["card"], data["command"]
+
+    def cell(run: dict | None) -> str:
+        if run is None:
+            return "-"
+        stalls = f"; {percent(1 - run['no_stall'])} stall" if run["no_stall"] < 0.9995 else ""
+        window = f" ({run['window_s']:.0f} s)" if run.get("window_s") not in (None, data["window_s"]) else ""
+        return f"{percent(run['attained'])}, {ms(run['ttfa_p50_ms'])}, {ms(run['ttfa_p99_ms'])}{stalls}{window}"
+
+    rates = list(data["rows"][0]["simulated"])
+    rows = [[row["without"] or "nothing", row["split"], *(cell(row[kind].get(rate)) for rate in rates for kind in ("simulated", "measured"))] for row in data["rows"]]
+    head = ["without", "split", *(f"{kind} at {rate}/s" for rate in rates for kind in ("simulated", "measured"))]
+    lines = [f"`{command} card` at commit {data['commit']}, with `config/profiles/h200-1.7b.json` and the seed and arrivals of the card's own runs: attained, TTFA p50 "
+             f"and p99 in ms, in windows of {data['window_s']} s unless said:", ""]
+    return "\n".join([*lines, *grid(head, rows)]).rstrip()
+
+
+def speed(data: dict) -> str:
+    data, command = data["speed"], data["command"]
+    rows = [[f"`{row['command']}`", f"{row['virtual_s']:.0f} s", f"{row['wall_s']:.2f} s", f"{row['times']}", f"{row['times_most']}"] for row in data["rows"]]
+    lines = [f"`{command} speed` at commit {data['commit']} on {data['cores']} cores, load {data['load']} when it began; windows and lead-ins, against the whole "
+             "process's time (one seed runs on one core, several on all):", ""]
+    return "\n".join([*lines, *grid(["command", "virtual", "wall, median", "times real time", "at best"], rows)]).rstrip()
+
+
+def generator(data: dict) -> str:
+    def row(streams: str, rows: list[dict]) -> list[str]:
+        def middle(key: str) -> float:
+            return statistics.median(row[key] for row in rows)
+
+        return [streams, f"{middle('cores'):.2f}", f"{middle('late_ms_p99'):.1f} ms, at worst {max(row['late_ms_p99'] for row in rows):.1f}",
+                f"{100 * min(row['no_stall'] for row in rows):.2f}%", f"{sum(row['completed'] for row in rows)} of {sum(row['offered'] for row in rows)}",
+                "yes" if any(row["is_the_limit"] for row in rows) else "no"]
+
+    tape, served = data["tape"], data["server"]
+    counts = sorted({row["streams"] for row in tape["rows"]})
+    lines = [
+        f"Alone, on {tape['machine_cores']} cores shared with a process that plays a tape to each stream (20 s of PCM in packets of 20 ms, a lead of 3 s at once): "
+        f"`{tape['command']}` at commit {tape['commit']}, {len(tape['rows']) // len(counts)} runs, load {min(row['load'] for row in tape['rows'])} to "
+        f"{max(row['load'] for row in tape['rows'])} when each began:", "",
+        *grid(["streams", "generator's cores, median", "late, p99", "no stall, least", "completed", "warns that it is the limit"],
+              [row(str(count), [it for it in tape["rows"] if it["streams"] == count]) for count in counts]),
+        f"Beside a whole server with the scripted engine on the same {served['machine_cores']} cores (`python3 tests/bench/generator.py server` at commit "
+        f"{served['commit']}, a run each):", "",
+        *grid(["streams", "wire", "generator's cores", "late, p99", "no stall", "completed", "TTFA p99", "warns that it is the limit"],
+              [[str(it["streams"]), it["codec"], f"{it['cores']:.2f}", f"{it['late_ms_p99']:.1f} ms", f"{100 * it['no_stall']:.2f}%",
+                f"{it['completed']} of {it['offered']}", f"{it['ttfa_p99_ms']:.0f} ms", "yes" if it["is_the_limit"] else "no"] for it in served["rows"]]),
+    ]
+    return "\n".join(lines).rstrip()
+
+
 def long_text(data: dict) -> str:
     host, memory, seams = data["host"], data["resident_mib"], data["seams"]
     rows = [
@@ -204,8 +270,12 @@ def served_launches(runs: list) -> list[str]:
 TABLES = [
     ("docs/performance.json", "<!-- figures: made by tests/bench/render.py -->", "<!-- end of figures -->", table),
     ("docs/validation.json", "<!-- validation: made by tests/bench/render.py -->", "<!-- end of validation -->", validation),
+    ("docs/simulated.json", "<!-- fresh seeds: made by tests/bench/render.py -->", "<!-- end of fresh seeds -->", fresh),
+    ("docs/simulated.json", "<!-- speed: made by tests/bench/render.py -->", "<!-- end of speed -->", speed),
+    ("docs/simulated.json", "<!-- card, simulated: made by tests/bench/render.py -->", "<!-- end of card, simulated -->", card),
     ("docs/simulated.json", "<!-- simulated: made by tests/bench/render.py -->", "<!-- end of simulated -->", simulated),
     ("docs/h200.json", "<!-- h200: made by tests/bench/render.py -->", "<!-- end of h200 -->", h200),
+    ("docs/generator.json", "<!-- generator: made by tests/bench/render.py -->", "<!-- end of generator -->", generator),
     ("docs/longtext.json", "<!-- long text: made by tests/bench/render.py -->", "<!-- end of long text -->", long_text),
 ]
 

@@ -1,8 +1,9 @@
 """Answers the questions of docs/performance.md by simulation and writes docs/simulated.json. Standard library only.
 
-    VOXLANE_BINARY=target/release/voxlane python3 tests/bench/simulate.py [PROFILE...]
+    VOXLANE_BINARY=target/release/voxlane python3 tests/bench/simulate.py [PROFILE...|fresh|card|speed]
 
-Each profile (a name or a file of voxlane profile) is simulated alike: capacity first, then everything at parts of it.
+Each profile (a name or a file of voxlane profile) is simulated alike: capacity first, then everything at parts of it. The other words are
+the comparisons of comparisons.py.
 """
 
 import json
@@ -15,10 +16,11 @@ import sys
 import tempfile
 import time
 
+import comparisons
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("VOXLANE_BINARY", str(ROOT / "target/release/voxlane"))
-# What every run has in common, by profile: seconds of a window, seeds, seeds of the paired comparison.
-SHAPES = {"h100-published": (12, 1, 10)}
+# What every run has in common: seconds of a window, seeds, seeds of the paired comparison.
 SHAPE = (60, 3, 10)
 MIXES = {
     "steady": [],
@@ -33,7 +35,7 @@ T95 = {9: 2.262, 10: 2.228, 11: 2.201, 14: 2.145, 19: 2.093}
 class Simulator:
     def __init__(self, profile):
         self.profile = profile
-        self.window, self.seeds, self.pairs = SHAPES.get(pathlib.Path(profile).stem, SHAPE)
+        self.window, self.seeds, self.pairs = SHAPE
         self.virtual = self.wall = 0.0
 
     def run(self, variants, rates, *, moods=(), seeds=None, first=0, search=False):
@@ -53,16 +55,12 @@ class Simulator:
             report = json.loads(pathlib.Path(out).read_text())
             targets = {target["name"]: target for target in report["targets"]}
             for target in targets.values():
-                self.virtual += sum(rate["window_s"] * 4 / 3 * seeds for rate in target["rates"])
+                self.virtual += sum(comparisons.virtual_s(rate["window_s"]) * seeds for rate in target["rates"])
             return targets, json.loads(pathlib.Path(log).read_text())
 
     def rate(self, variants, rate, **more):
         targets, log = self.run(variants, f"{rate:.4g}", **more)
         return {name: (target["rates"][0], log[name][0]) for name, target in targets.items()}
-
-
-def refused(rate):
-    return sum(rate["refused_by"].values()) / max(rate["offered"], 1)
 
 
 def past_capacity(sim, capacity):
@@ -81,7 +79,7 @@ def past_capacity(sim, capacity):
         results = sim.rate([f"{name}:{keys}" for name, keys in variants.items()], capacity * part)
         for name, (rate, _) in results.items():
             rows.append({"policy": name, "part": part, "rate": rate["rate"], "goodput": rate["goodput"], "attained": rate["attainment"]["200"],
-                         "ttfa_p99_ms": rate["ttfa_ms"]["p99"], "refused": round(refused(rate), 4), "no_stall": rate["no_stall"]})
+                         "ttfa_p99_ms": rate["ttfa_ms"]["p99"], "refused": round(comparisons.refused([rate]), 4), "no_stall": rate["no_stall"]})
     for name in variants:
         own = [row for row in rows if row["policy"] == name]
         peak = max(row["goodput"] for row in own)
@@ -153,14 +151,25 @@ def answers(profile):
 
 
 def main():
-    profiles = sys.argv[1:] or ["h100-published", "config/profiles/tiny-2-cores.json"]
+    wanted = sys.argv[1:] or ["speed", "fresh", "card", "h100-published", "config/profiles/tiny-2-cores.json"]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
     page = ROOT / "docs/simulated.json"
-    for profile in profiles:
-        answer = {"commit": commit, **answers(profile)}
-        kept = json.loads(page.read_text())["answers"] if page.exists() else []
-        kept = [other for other in kept if other["profile"] != answer["profile"]] + [answer]
-        page.write_text(json.dumps({"command": "python3 tests/bench/simulate.py", "answers": kept}, indent=1) + "\n")
+    for name in wanted:
+        begun = time.monotonic()
+        kept = json.loads(page.read_text()) if page.exists() else {"answers": []}
+        if name == "speed":
+            kept["speed"] = {"commit": commit, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "rows": comparisons.speed(BINARY)}
+        elif name == "fresh":
+            profiles = (("h100-published", "20:90"), (comparisons.CARD, "100:220"))
+            made = [comparisons.fresh_seeds(Simulator, profile, search) for profile, search in profiles]
+            kept["fresh"] = {"commit": commit, **made[0], "rows": [row for one in made for row in one["rows"]]}
+        elif name == "card":
+            kept["card"] = {"commit": commit, **comparisons.card(Simulator)}
+        else:
+            answer = {"commit": commit, **answers(name)}
+            kept["answers"] = [other for other in kept["answers"] if other["profile"] != answer["profile"]] + [answer]
+        page.write_text(json.dumps({**kept, "command": "python3 tests/bench/simulate.py"}, indent=1) + "\n")
+        print(f"{name}: {time.monotonic() - begun:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

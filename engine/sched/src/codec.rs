@@ -1,7 +1,5 @@
 //! The two codec lanes: chunks by deadline, urgent ones on the whole processor, and no inversion.
 
-use std::borrow::Borrow;
-
 use contract::{Lane, Partition, Span, Stage, Tick};
 
 use crate::context::Context;
@@ -86,14 +84,12 @@ impl Sched {
     /// As [`Sched::background_deadline`], for the chunks that wait now.
     pub(crate) fn next_background_deadline(&self) -> Tick {
         let most = self.profile.codec_rows_max() as usize;
-        let heads: Vec<&Head> = self.index.dispatchable(false).take(most).collect();
-        self.background_deadline(&heads)
+        self.background_deadline(|| self.index.dispatchable(false).take(most))
     }
 
     /// When a member's deadline will have been broken by one more lm step, if nothing is launched.
-    fn background_deadline(&self, heads: &[impl Borrow<Head>]) -> Tick {
+    fn background_deadline<'a, I: Iterator<Item = &'a Head>>(&self, heads: impl Fn() -> I) -> Tick {
         let view = self.view(self.now);
-        let heads = || heads.iter().map(Borrow::borrow);
         let frames = heads().map(|head| head.frames).max().unwrap_or(1);
         let batch = view.codec_cost(Lane::Background, heads().count() as u32, frames);
         let urgent = view.urgent_call();
@@ -116,14 +112,14 @@ impl Sched {
         {
             return Some(reason::BACKGROUND_FULL);
         }
-        if self.background_deadline(heads) <= self.now {
+        if self.background_deadline(|| heads.iter()) <= self.now {
             return Some(reason::BACKGROUND_DEADLINE);
         }
         // The lm lane was asked first: if it is empty now, it has nothing to generate.
         if self.flights_in(Lane::Lm) == 0 {
             return Some(reason::BACKGROUND_LM_IDLE);
         }
-        self.index.joining.is_empty().then_some(reason::BACKGROUND_ALL)
+        (self.index.joining == 0).then_some(reason::BACKGROUND_ALL)
     }
 
     /// The most chunks, in deadline order, that may go in one background batch without inversion.

@@ -33,8 +33,13 @@ impl Sched {
             (Stage::Decode | Stage::Prefill, LaunchResult::Frames(frames))
                 if frames.len() == flight.rows.len() =>
             {
+                let mut cut = 0;
                 for (flown, frame) in flight.rows.iter().zip(frames) {
-                    self.land_frame(flown, frame);
+                    cut += usize::from(self.land_frame(flown, frame));
+                }
+                // Prompts make frame 0 and stand before a step that rides along.
+                if flight.rows.last().is_some_and(|row| row.first_frame > 0) {
+                    self.beat_landed(&flight.rows, cut);
                 }
             }
             (Stage::Encode, LaunchResult::Encoded) => self.land_encode(&flight, took, None),
@@ -46,11 +51,23 @@ impl Sched {
         }
     }
 
-    fn land_frame(&mut self, flown: &FlightRow, frame: FrameResult) {
+    /// Whether the time to cut its chunk was kept relative to steps.
+    fn land_frame(&mut self, flown: &FlightRow, frame: FrameResult) -> bool {
         let id = flown.context;
-        let Some(context) = self.contexts.get_mut(&id) else { return };
+        let Some(context) = self.contexts.mark(&id) else { return false };
+        let cut = context.steady.cut;
+        match context.land_steadily(flown, &frame, &self.config.guard) {
+            Some(false) => return cut,
+            Some(true) => {
+                self.cut_repetition(id, flown.segment);
+                self.settle(id);
+                return cut;
+            }
+            None => {}
+        }
+        let Some(context) = self.contexts.get_mut(&id) else { return cut };
         let live = context.fence(Lane::Lm, flown.version);
-        let Some(segment) = context.segment_mut(flown.segment) else { return };
+        let Some(segment) = context.segment_mut(flown.segment) else { return cut };
         segment.lm_in_flight = segment.lm_in_flight.saturating_sub(1);
         let (index, made) = (segment.index, segment.made);
         if !live {
@@ -65,10 +82,7 @@ impl Sched {
                     segment.made += 1;
                     let config = &self.config.guard;
                     if segment.guard.frame_repeats(config, frame.code_hash) {
-                        // What only repeated is not worth speaking.
-                        let total = segment.made.saturating_sub(config.repeat_frames).max(segment.dispatched);
-                        self.counters.capped_by_repetition += 1;
-                        self.end_lm(id, index, total, FinishReason::Capped);
+                        self.cut_repetition(id, index);
                     }
                     if prefilled {
                         self.keep_prefix(id, index);
@@ -78,6 +92,16 @@ impl Sched {
             }
         }
         self.settle(id);
+        cut
+    }
+
+    /// Ends a segment before what only repeated, which is not worth speaking.
+    fn cut_repetition(&mut self, id: ContextId, index: u32) {
+        let segment = self.contexts.mark(&id).and_then(|context| context.segment_mut(index));
+        let Some(segment) = segment else { return };
+        let total = segment.made.saturating_sub(self.config.guard.repeat_frames).max(segment.dispatched);
+        self.counters.capped_by_repetition += 1;
+        self.end_lm(id, index, total, FinishReason::Capped);
     }
 
     fn land_chunk(

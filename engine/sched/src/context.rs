@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use contract::{ContextId, FinishReason, Lane, PageId, Playback, SlotId, Tick, Version};
 
+use crate::beat::Steady;
 use crate::guard::Guard;
 use crate::{EncodeKey, SchedUsage, TextInput};
 
@@ -63,6 +64,7 @@ pub(crate) struct Context {
     /// The lm has let go of it since, and that has been counted.
     pub(crate) lm_freed: bool,
     pub(crate) usage: SchedUsage,
+    pub(crate) steady: Steady,
     claims: [Claim; 3],
 }
 
@@ -150,6 +152,7 @@ impl Context {
             cancelled_at: None,
             lm_freed: false,
             usage: SchedUsage::default(),
+            steady: Steady::default(),
             claims: [Claim::default(); 3],
         }
     }
@@ -233,7 +236,12 @@ impl Context {
     pub(crate) fn fence(&mut self, lane: Lane, version: Version) -> bool {
         let claim = &mut self.claims[index(lane)];
         claim.in_flight = claim.in_flight.saturating_sub(1);
-        claim.version == version && !self.finished
+        self.is_current(lane, version)
+    }
+
+    /// Whether what a launch of this version says counts.
+    pub(crate) fn is_current(&self, lane: Lane, version: Version) -> bool {
+        self.claims[index(lane)].version == version && !self.finished
     }
 
     /// Makes every launch in flight on `lane` stale.

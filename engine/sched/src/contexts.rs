@@ -43,7 +43,8 @@ impl Contexts {
         Some(context)
     }
 
-    /// As [`Contexts::get_mut`], for marks that nothing kept elsewhere depends on.
+    /// As [`Contexts::get_mut`], for changes that nothing kept elsewhere depends on, or that are noted by
+    /// [`Contexts::touch`].
     pub(crate) fn mark(&mut self, id: &ContextId) -> Option<&mut Context> {
         self.open.get_mut(id)
     }

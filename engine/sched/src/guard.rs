@@ -1,8 +1,6 @@
 //! Runaway guard: speech that repeats itself or has gone silent is cut (beside each segment's frame
 //! cap), because a model sometimes misses its own end-of-speech.
 
-use std::collections::VecDeque;
-
 use contract::Span;
 
 use crate::GuardConfig;
@@ -10,8 +8,11 @@ use crate::GuardConfig;
 /// Watches one segment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guard {
-    /// Hashes of the latest frames, newest last; at most `repeat_period_max`.
-    recent: VecDeque<u64>,
+    /// Hashes of the latest frames, at most `repeat_period_max`, in a ring.
+    recent: Vec<u64>,
+    oldest: usize,
+    /// A run is not 0.
+    repeating: bool,
     /// `runs[p - 1]`: frames in a row that equalled the frame `p` before.
     runs: Vec<u32>,
     silent: Span,
@@ -21,18 +22,25 @@ impl Guard {
     /// Takes one frame's code hash; true once a cycle has lasted too long.
     pub(crate) fn frame_repeats(&mut self, config: &GuardConfig, hash: u64) -> bool {
         let period_max = config.repeat_period_max as usize;
-        self.runs.resize(period_max, 0);
-        let mut tripped = false;
-        // As long as fewer frames than a period are known, its run stays at 0.
-        for (run, earlier) in self.runs.iter_mut().zip(self.recent.iter().rev()) {
-            *run = if *earlier == hash { *run + 1 } else { 0 };
-            tripped |= *run >= config.repeat_frames;
+        let mut longest = 0;
+        // Speech hardly ever repeats a frame: then there is nothing to count.
+        if self.repeating || self.recent.contains(&hash) {
+            self.runs.resize(period_max, 0);
+            let (older, newer) = self.recent.split_at(self.oldest);
+            // As long as fewer frames than a period are known, its run stays at 0.
+            for (run, earlier) in self.runs.iter_mut().zip(older.iter().rev().chain(newer.iter().rev())) {
+                *run = if *earlier == hash { *run + 1 } else { 0 };
+                longest = longest.max(*run);
+            }
+            self.repeating = longest > 0;
         }
-        if self.recent.len() >= period_max {
-            self.recent.pop_front();
+        if self.recent.len() < period_max {
+            self.recent.push(hash);
+        } else {
+            self.recent[self.oldest] = hash;
+            self.oldest = (self.oldest + 1) % period_max;
         }
-        self.recent.push_back(hash);
-        tripped
+        longest >= config.repeat_frames
     }
 
     /// Takes one chunk's peak; true once silence has lasted too long.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contract::{ContextId, Span, Tick};
 
+use crate::beat::Beat;
 use crate::context::Context;
 use crate::order::{ById, Groups, Tally};
 use crate::slack::{CutKey, Head, SlackKey, View};
@@ -17,13 +18,16 @@ use crate::slack::{CutKey, Head, SlackKey, View};
 /// Ticks at which something of a context falls due.
 pub(crate) type Agenda = BTreeSet<(Tick, ContextId)>;
 
-type Step = (u32, SlackKey, Tick);
+/// Heads that may be dispatched, by deadline.
+type Heads = BTreeMap<(Tick, ContextId), Head>;
+
+type Step = (i64, SlackKey, Tick);
 type Cut = (CutKey, Tick);
 
 /// One context as the lanes see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// It wants a step: positions that step covers, and what its slack follows from.
+    /// It wants a step: positions that step covers, less the steps launched so far, and what its slack follows from.
     step: Option<Step>,
     /// It has frames for less than a chunk: what the time to cut it follows from.
     cut: Option<Cut>,
@@ -59,13 +63,13 @@ pub(crate) struct Index {
     positions: Tally,
     slack: Groups<SlackKey>,
     cuts: Groups<CutKey>,
-    /// Contexts that want a step and have no chunk ready.
-    pub(crate) joining: BTreeSet<ContextId>,
-    /// Heads that may be dispatched, and all.
+    /// How many contexts want a step and have no chunk ready.
+    pub(crate) joining: usize,
+    /// Contexts whose heads may be dispatched, and how many heads there are.
     pub(crate) ready: BTreeSet<ContextId>,
-    pub(crate) heads: BTreeSet<ContextId>,
-    urgent: Agenda,
-    background: Agenda,
+    pub(crate) heads: usize,
+    urgent: Heads,
+    background: Heads,
     restless: BTreeSet<ContextId>,
     pub(crate) turns: Agenda,
     pub(crate) idles: Agenda,
@@ -87,8 +91,10 @@ impl Entry {
         let step = context.active().zip(slack);
         let waiting = context.waiting();
         Some(Self {
-            step: step
-                .map(|(segment, (key, deadline))| (segment.positions_after(segment.launched), key, deadline)),
+            step: step.map(|(segment, (key, deadline))| {
+                let positions = i64::from(segment.positions_after(segment.launched));
+                (positions - view.beat.launched, key, deadline)
+            }),
             cut,
             rest: Rest {
                 free: view.may_dispatch(context),
@@ -103,6 +109,21 @@ impl Entry {
                 newcomer: waiting.filter(|_| !context.admitted).map(|segment| segment.prompt_tokens),
             },
         })
+    }
+}
+
+impl Entry {
+    /// Steps until another chunk than now is the first that misses frames, or none is wanted; `None` when none is now.
+    pub(crate) fn steps_until(&self, beat: Beat) -> Option<u32> {
+        self.step.map(|(_, key, _)| key.steps_until(beat))
+    }
+
+    pub(crate) fn is_cut_by_steps(&self) -> bool {
+        self.cut.is_some_and(|(key, _)| matches!(key, CutKey::BySteps { .. }))
+    }
+
+    pub(crate) fn head(&self) -> Option<&Head> {
+        self.rest.head.as_ref()
     }
 }
 
@@ -130,11 +151,11 @@ impl Index {
         self.exchange_step(id, old.step, new.step);
         self.exchange_cut(id, old.cut, new.cut);
         exchange(&mut self.stepping, old.stepping, new.stepping);
-        exchange(&mut self.joining, old.joining, new.joining);
+        self.joining = self.joining + usize::from(new.joining) - usize::from(old.joining);
         exchange(&mut self.ready, old.ready, new.ready);
-        exchange(&mut self.heads, old.heads, new.heads);
-        exchange(&mut self.urgent, old.urgent, new.urgent);
-        exchange(&mut self.background, old.background, new.background);
+        self.heads = self.heads + usize::from(new.heads) - usize::from(old.heads);
+        exchange_head(&mut self.urgent, old.urgent, new.urgent);
+        exchange_head(&mut self.background, old.background, new.background);
         exchange(&mut self.restless, old.restless, new.restless);
         exchange(&mut self.turns, old.turns, new.turns);
         exchange(&mut self.idles, old.idle, new.idle);
@@ -173,13 +194,18 @@ impl Index {
 
     /// Heads that may be dispatched, urgent ones or the others, in deadline order.
     pub(crate) fn dispatchable(&self, urgent: bool) -> impl Iterator<Item = &Head> {
-        let of_kind = if urgent { &self.urgent } else { &self.background };
-        of_kind.iter().filter_map(|(_, id)| self.head(*id))
+        if urgent { self.urgent.values() } else { self.background.values() }
     }
 
     /// Most positions that a step wanted now covers.
-    pub(crate) fn positions_max(&self) -> u32 {
-        self.positions.most()
+    pub(crate) fn positions_max(&self, beat: Beat) -> u32 {
+        self.positions.most().map_or(0, |most| u32::try_from(most + beat.launched).unwrap_or(0))
+    }
+
+    /// Contexts for which the time to cut a chunk is kept relative to the steps that landed, in groups.
+    pub(crate) fn cuts_by_steps(&self) -> impl Iterator<Item = &[(Tick, ContextId)]> {
+        let by_steps = self.cuts.iter().filter(|(key, _)| matches!(key, CutKey::BySteps { .. }));
+        by_steps.map(|(_, group)| group)
     }
 
     /// Prompt positions of contexts whose first prefill waits.
@@ -234,8 +260,11 @@ impl Index {
     }
 
     /// Contexts that have waited long enough, for text or to begin.
-    pub(crate) fn expired(&self, now: Tick) -> BTreeSet<ContextId> {
-        by_now(&self.idles, now).chain(by_now(&self.waits, now)).collect()
+    pub(crate) fn expired(&self, now: Tick) -> Vec<ContextId> {
+        let mut expired: Vec<ContextId> = by_now(&self.idles, now).chain(by_now(&self.waits, now)).collect();
+        expired.sort_unstable();
+        expired.dedup();
+        expired
     }
 
     /// Contexts that the pace and costs may have changed: heads that hang on them, and chunks that are to
@@ -255,7 +284,8 @@ impl Index {
 }
 
 fn by_now(agenda: &Agenda, now: Tick) -> impl Iterator<Item = ContextId> {
-    agenda.range(..=(now, ContextId(u64::MAX))).map(|(_, id)| *id)
+    // In order, and nearly always nobody.
+    agenda.iter().take_while(move |(at, _)| *at <= now).map(|(_, id)| *id)
 }
 
 /// An entry's places in the index.
@@ -264,11 +294,11 @@ struct Parts {
     step: Option<Step>,
     cut: Option<Cut>,
     stepping: Option<ContextId>,
-    joining: Option<ContextId>,
+    joining: bool,
     ready: Option<ContextId>,
-    heads: Option<ContextId>,
-    urgent: Option<(Tick, ContextId)>,
-    background: Option<(Tick, ContextId)>,
+    heads: bool,
+    urgent: Option<Head>,
+    background: Option<Head>,
     restless: Option<ContextId>,
     turns: Option<(Tick, ContextId)>,
     idle: Option<(Tick, ContextId)>,
@@ -284,16 +314,16 @@ impl Parts {
         let Some(Entry { step, cut, rest }) = entry else { return Self::default() };
         let named = |holds: bool| holds.then_some(id);
         let at = |tick: Option<Tick>| tick.map(|tick| (tick, id));
-        let free = rest.head.as_ref().filter(|_| rest.free);
+        let free = rest.head.filter(|_| rest.free);
         Self {
             step: *step,
             cut: *cut,
             stepping: named(step.is_some()),
-            joining: named(step.is_some() && rest.head.is_none()),
+            joining: step.is_some() && rest.head.is_none(),
             ready: named(free.is_some()),
-            heads: named(rest.head.is_some()),
-            urgent: at(free.filter(|head| head.urgent).map(|head| head.deadline)),
-            background: at(free.filter(|head| !head.urgent).map(|head| head.deadline)),
+            heads: rest.head.is_some(),
+            urgent: free.filter(|head| head.urgent),
+            background: free.filter(|head| !head.urgent),
             restless: named(rest.restless),
             turns: at(rest.turns),
             idle: at(rest.idle),
@@ -304,6 +334,16 @@ impl Parts {
             newcomer: rest.newcomer,
         }
     }
+}
+
+fn exchange_head(heads: &mut Heads, old: Option<Head>, new: Option<Head>) {
+    if old == new {
+        return;
+    }
+    if let Some(old) = old {
+        heads.remove(&(old.deadline, old.context));
+    }
+    heads.extend(new.map(|head| ((head.deadline, head.context), head)));
 }
 
 fn exchange<T: Ord>(set: &mut BTreeSet<T>, old: Option<T>, new: Option<T>) {

@@ -10,6 +10,7 @@
 //! command or completion.
 
 mod admission;
+mod beat;
 mod codec;
 mod codec_costs;
 mod command;
@@ -48,6 +49,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use contract::{ContextId, EngineStats, LaunchId, Span, Tick};
 
+use beat::{Beat, Steady};
 use codec_costs::CodecCosts;
 use contexts::Contexts;
 use encode::Encode;
@@ -85,6 +87,8 @@ pub struct Sched {
     contexts: Contexts,
     /// What follows from the contexts, brought up to date by [`Sched::reindex`].
     index: Index,
+    /// Nothing more follows at this tick from what was known when all was last brought up to date.
+    settled: bool,
     /// Contexts indexed anew and not marked since.
     unmarked: Vec<ContextId>,
     encodes: BTreeMap<EncodeKey, Encode>,
@@ -95,6 +99,7 @@ pub struct Sched {
     pages: PagePool,
     slots: SlotPool,
     pace: Pace,
+    beat: Beat,
     ladder: Ladder,
     policy: Policy,
     /// Since when a due prefill has been held back in a row.
@@ -116,6 +121,7 @@ impl Sched {
             now: Tick::ZERO,
             contexts: Contexts::default(),
             index: Index::default(),
+            settled: false,
             unmarked: Vec::new(),
             encodes: BTreeMap::new(),
             prefixes: BTreeMap::new(),
@@ -124,6 +130,7 @@ impl Sched {
             pages: PagePool::new(config.pages, config.page_positions),
             slots: SlotPool::new(config.slots),
             pace: Pace::default(),
+            beat: Beat::default(),
             ladder: Ladder::default(),
             policy: Policy::default(),
             deferring_since: None,
@@ -197,7 +204,7 @@ impl Sched {
                 running: self.slots.used(),
                 pages_used: self.pages.used(),
                 pages_total: self.pages.total(),
-                ready_chunks: self.index.heads.len() as u32,
+                ready_chunks: self.index.heads as u32,
                 background: counters.background,
                 lm: counters.lm,
                 urgent: counters.urgent,
@@ -235,8 +242,11 @@ impl Sched {
 
     /// Moves time on and lets what fell due happen.
     fn advance(&mut self, now: Tick) {
-        self.now = self.now.max(now);
-        self.refresh();
+        let settled = self.settled && self.unmarked.is_empty() && self.contexts.is_untouched();
+        if now > self.now || !settled {
+            self.now = self.now.max(now);
+            self.refresh();
+        }
     }
 
     /// Brings all that follows from the state up to date.
@@ -247,13 +257,13 @@ impl Sched {
         self.expire();
         self.reindex();
         self.measure_pace();
-        let Self { config, profile, costs, contexts, index, pace, now, .. } = self;
-        let view = View { config, profile, costs, pace: *pace, now: *now };
+        let Self { config, profile, costs, contexts, index, pace, beat, now, .. } = self;
+        let view = View { config, profile, costs, pace: *pace, beat: *beat, now: *now };
         index.restless(&view).for_each(|id| contexts.touch(id));
         self.reindex();
         self.mark_contexts();
         self.reindex();
-        self.follow_policy();
+        self.settled = !self.follow_policy();
     }
 
     /// Brings the index up to date with what has been touched.
@@ -263,15 +273,21 @@ impl Sched {
         }
         let from = self.unmarked.len();
         self.contexts.take_touched(&mut self.unmarked);
-        let Self { config, profile, costs, contexts, index, unmarked, pace, now, .. } = self;
-        let view = View { config, profile, costs, pace: *pace, now: *now };
+        let Self { config, profile, costs, contexts, index, unmarked, pace, beat, now, .. } = self;
+        let view = View { config, profile, costs, pace: *pace, beat: *beat, now: *now };
         for id in &unmarked[from..] {
-            index.put(*id, contexts.get(id).and_then(|context| Entry::of(context, &view)));
+            let entry = contexts.mark(id).and_then(|context| {
+                let entry = Entry::of(context, &view);
+                context.steady =
+                    entry.as_ref().map(|entry| Steady::of(context, entry, &view)).unwrap_or_default();
+                entry
+            });
+            index.put(*id, entry);
         }
     }
 
     fn measure_pace(&mut self) {
-        let (contexts, positions) = (self.index.stepping.len() as u32, self.index.positions_max());
+        let (contexts, positions) = (self.index.stepping.len() as u32, self.index.positions_max(self.beat));
         let round = self.round_time(contexts, positions);
         self.pace = Pace { contexts, positions, round };
     }
@@ -282,8 +298,8 @@ impl Sched {
         let mut changed = std::mem::take(&mut self.unmarked);
         changed.sort_unstable();
         changed.dedup();
-        let Self { config, profile, costs, contexts, index, outputs, counters, pace, now, .. } = self;
-        let view = View { config, profile, costs, pace: *pace, now: *now };
+        let Self { config, profile, costs, contexts, index, outputs, counters, pace, beat, now, .. } = self;
+        let view = View { config, profile, costs, pace: *pace, beat: *beat, now: *now };
         for id in changed.drain(..) {
             let Some(context) = contexts.mark(&id).filter(|context| !context.finished) else { continue };
             let ahead = context.active().is_some() && !profile.state_grows && view.is_ahead(context);
@@ -300,7 +316,14 @@ impl Sched {
     }
 
     fn view(&self, now: Tick) -> View<'_> {
-        View { config: &self.config, profile: &self.profile, costs: &self.costs, pace: self.pace, now }
+        View {
+            config: &self.config,
+            profile: &self.profile,
+            costs: &self.costs,
+            pace: self.pace,
+            beat: self.beat,
+            now,
+        }
     }
 
     /// Time in which each of `contexts` contexts gets one step.

@@ -33,22 +33,16 @@ impl Sched {
 
     /// Takes the pages of a step of `contexts`: those that have them, and the most positions one of them covers then.
     pub(crate) fn ready_step(&mut self, contexts: &[ContextId]) -> (Vec<ContextId>, u32) {
-        for &id in contexts {
-            self.take_pages(id);
-        }
-        // Making room may have capped a context of this very batch.
-        let view = self.view(self.now);
         let mut length = 1;
-        let mut ready = Vec::with_capacity(contexts.len());
-        for context in contexts.iter().filter_map(|id| self.contexts.get(id)) {
-            if let Some(segment) =
-                context.active().filter(|_| !context.page_stalled && view.wants_step(context))
-            {
-                length = length.max(segment.positions_after(segment.launched));
-                ready.push(context.id);
+        let mut short = false;
+        for &id in contexts {
+            match self.take_pages(id) {
+                Some(positions) => length = length.max(positions),
+                None => short = true,
             }
         }
-        (ready, length)
+        // Making room may have capped a context of this very batch.
+        if short { self.with_pages(contexts) } else { (contexts.to_vec(), length) }
     }
 
     fn decode(&mut self, contexts: &[ContextId], reason: &'static str) -> Option<Decision> {
@@ -59,7 +53,7 @@ impl Sched {
         let bucket = self.profile.decode_bucket(ready.len() as u32);
         let expected = self.profile.cost(Stage::Decode, Partition::Lm, bucket, length);
         let why = self.why(reason, expected);
-        let (rows, flown) = ready.into_iter().filter_map(|id| self.decode_row(id)).unzip();
+        let (rows, flown) = self.step_rows(&ready);
         self.steps_since_prefill = self.steps_since_prefill.saturating_add(1);
         let launch = self.take_off(Flight {
             lane: Lane::Lm,
@@ -75,8 +69,16 @@ impl Sched {
         Some(Decision::Decode { launch, bucket, rows, why })
     }
 
-    pub(crate) fn decode_row(&mut self, id: ContextId) -> Option<(DecodeRow, FlightRow)> {
-        let context = self.contexts.get_mut(&id)?;
+    /// The rows of a step of these contexts, launched now.
+    pub(crate) fn step_rows(&mut self, contexts: &[ContextId]) -> (Vec<DecodeRow>, Vec<FlightRow>) {
+        if !contexts.is_empty() {
+            self.beat_launched(contexts);
+        }
+        contexts.iter().filter_map(|id| self.decode_row(*id)).unzip()
+    }
+
+    fn decode_row(&mut self, id: ContextId) -> Option<(DecodeRow, FlightRow)> {
+        let context = self.contexts.mark(&id)?;
         let slot = context.slot?;
         let exact = context.exact_frames.is_some();
         let segment = context.active_mut()?;
@@ -94,6 +96,7 @@ impl Sched {
         };
         segment.launched += 1;
         segment.lm_in_flight += 1;
+        let steady = segment.launched < context.steady.launched_below;
         context.usage.text_ids += u64::from(matches!(text, crate::TextInput::Id(_)));
         let flight = FlightRow {
             context: id,
@@ -106,19 +109,41 @@ impl Sched {
             slack: Span::MAX,
             ready: self.now,
         };
+        if !steady {
+            self.contexts.touch(id);
+        }
         Some((row, flight))
     }
 
-    /// Takes the pages the context's next step could touch. A context that finds none is marked
-    /// stalled and left out, while room is made.
-    fn take_pages(&mut self, id: ContextId) {
+    /// Those of a batch that have their pages and want their step still, and the positions of the longest.
+    fn with_pages(&self, contexts: &[ContextId]) -> (Vec<ContextId>, u32) {
+        let view = self.view(self.now);
+        let mut length = 1;
+        let mut ready = Vec::with_capacity(contexts.len());
+        for context in contexts.iter().filter_map(|id| self.contexts.get(id)) {
+            if let Some(segment) =
+                context.active().filter(|_| !context.page_stalled && view.wants_step(context))
+            {
+                length = length.max(segment.positions_after(segment.launched));
+                ready.push(context.id);
+            }
+        }
+        (ready, length)
+    }
+
+    /// Takes the pages the context's next step could touch; the positions these hold at least. A context that finds
+    /// none is marked stalled and left out, while room is made.
+    fn take_pages(&mut self, id: ContextId) -> Option<u32> {
         loop {
             let pages = &mut self.pages;
-            let Some(context) = self.contexts.get_mut(&id) else { return };
-            let Some(segment) = context.active_mut() else { return };
-            if segment.pages.len() as u32 >= pages.pages_for(segment.positions_after(segment.launched)) {
-                context.page_stalled = false;
-                return;
+            let context = self.contexts.mark(&id)?;
+            let segment = context.active_mut()?;
+            let positions = segment.positions_after(segment.launched);
+            if segment.pages.len() as u32 >= pages.pages_for(positions) {
+                if std::mem::take(&mut context.page_stalled) {
+                    self.contexts.touch(id);
+                }
+                return Some(positions);
             }
             if let Some(page) = pages.take(&mut segment.promised) {
                 segment.pages.push(page);
@@ -127,8 +152,9 @@ impl Sched {
             }
             self.counters.page_exhaustions += u64::from(!context.page_stalled);
             context.page_stalled = true;
+            self.contexts.touch(id);
             if !self.make_room() {
-                return;
+                return None;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What the scheduler keeps by context and by tick, laid out for what is asked of it at every row.
 
+use std::collections::BTreeMap;
 #[expect(
     clippy::disallowed_types,
     reason = "ById looks up and offers no iteration, whose order would be the hash's"
@@ -70,23 +71,31 @@ impl Hasher for IdHasher {
     }
 }
 
-/// Contexts in the order of a tick, in groups that share the rest of what is asked. There are few groups
-/// and they come back all the time, so an emptied one keeps its room.
+/// Contexts in the order of a tick, in groups that share the rest of what is asked. There are few groups, and
+/// new ones come all the time: the room of emptied ones is kept for them.
 #[derive(Clone, Debug)]
-pub(crate) struct Groups<K>(Vec<(K, Vec<(Tick, ContextId)>)>);
+pub(crate) struct Groups<K> {
+    groups: Vec<(K, Members)>,
+    spare: Vec<Members>,
+}
+
+type Members = Vec<(Tick, ContextId)>;
 
 impl<K: Ord + Copy> Groups<K> {
     /// Groups that hold somebody, and who that is, earliest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &[(Tick, ContextId)])> {
-        self.0.iter().filter(|(_, members)| !members.is_empty()).map(|(key, members)| (*key, &members[..]))
+        self.groups.iter().map(|(key, members)| (*key, &members[..]))
     }
 
     pub(crate) fn leave(&mut self, id: ContextId, place: Option<(K, Tick)>) {
         let Some((key, tick)) = place else { return };
         if let Ok(at) = self.find(key) {
-            let members = &mut self.0[at].1;
-            if let Ok(at) = members.binary_search(&(tick, id)) {
-                members.remove(at);
+            let members = &mut self.groups[at].1;
+            if let Ok(place) = members.binary_search(&(tick, id)) {
+                members.remove(place);
+            }
+            if members.is_empty() {
+                self.spare.push(self.groups.remove(at).1);
             }
         }
     }
@@ -96,24 +105,24 @@ impl<K: Ord + Copy> Groups<K> {
         let at = match self.find(key) {
             Ok(at) => at,
             Err(at) => {
-                self.0.insert(at, (key, Vec::new()));
+                self.groups.insert(at, (key, self.spare.pop().unwrap_or_default()));
                 at
             }
         };
-        let members = &mut self.0[at].1;
+        let members = &mut self.groups[at].1;
         if let Err(at) = members.binary_search(&(tick, id)) {
             members.insert(at, (tick, id));
         }
     }
 
     fn find(&self, key: K) -> Result<usize, usize> {
-        self.0.binary_search_by(|(other, _)| other.cmp(&key))
+        self.groups.binary_search_by(|(other, _)| other.cmp(&key))
     }
 }
 
 impl<K> Default for Groups<K> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self { groups: Vec::new(), spare: Vec::new() }
     }
 }
 
@@ -126,45 +135,30 @@ impl<K: Ord + Copy> PartialEq for Groups<K> {
 impl<K: Ord + Copy> Eq for Groups<K> {}
 
 /// How many there are of each number, for the largest of them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
-    /// By number. The last count is not 0.
-    counts: Vec<u32>,
-}
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally(BTreeMap<i64, u32>);
 
 impl Tally {
-    /// The largest number there is one of; 0 without any.
-    pub(crate) fn most(&self) -> u32 {
-        u32::try_from(self.counts.len()).unwrap_or(u32::MAX).saturating_sub(1)
+    /// The largest number there is one of.
+    pub(crate) fn most(&self) -> Option<i64> {
+        self.0.last_key_value().map(|(number, _)| *number)
     }
 
-    pub(crate) fn join(&mut self, number: Option<u32>) {
+    pub(crate) fn join(&mut self, number: Option<i64>) {
         let Some(number) = number else { return };
-        let at = number as usize;
-        if at >= self.counts.len() {
-            self.counts.resize(at + 1, 0);
-        }
-        self.counts[at] += 1;
+        *self.0.entry(number).or_default() += 1;
     }
 
-    pub(crate) fn leave(&mut self, number: Option<u32>) {
+    pub(crate) fn leave(&mut self, number: Option<i64>) {
         let Some(number) = number else { return };
-        if let Some(count) = self.counts.get_mut(number as usize) {
-            *count = count.saturating_sub(1);
-        }
-        while self.counts.last() == Some(&0) {
-            self.counts.pop();
+        if let Some(count) = self.0.get_mut(&number) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&number);
+            }
         }
     }
 }
-
-impl PartialEq for Tally {
-    fn eq(&self, other: &Self) -> bool {
-        self.counts == other.counts
-    }
-}
-
-impl Eq for Tally {}
 
 #[cfg(test)]
 mod tests {
@@ -203,7 +197,7 @@ mod tests {
             tally.leave(Some(number));
             most.push(tally.most());
         }
-        assert_eq!(most, [70, 70, 5, 3, 0]);
+        assert_eq!(most, [Some(70), Some(70), Some(5), Some(3), None]);
         assert_eq!(tally, Tally::default());
     }
 }

@@ -25,9 +25,10 @@ impl Sched {
         }
     }
 
-    pub(crate) fn follow_policy(&mut self) {
+    /// Whether it has changed.
+    pub(crate) fn follow_policy(&mut self) -> bool {
         if self.config.prefill_policy != PrefillPolicy::Automatic {
-            return;
+            return false;
         }
         let view = self.view(self.now);
         let running = self.index.stepping.len();
@@ -40,13 +41,15 @@ impl Sched {
         };
         if !change {
             self.policy.since = None;
-            return;
+            return false;
         }
         let since = *self.policy.since.get_or_insert(self.now);
-        if self.now.since(since) >= self.config.policy_hold {
+        let changes = self.now.since(since) >= self.config.policy_hold;
+        if changes {
             self.policy.prefill_first = !self.policy.prefill_first;
             self.policy.since = None;
             self.counters.policy_switches += 1;
         }
+        changes
     }
 }

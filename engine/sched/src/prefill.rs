@@ -253,8 +253,7 @@ impl Sched {
         }
         let bucket = if riders.is_empty() { prompts } else { self.ride_bucket(beside, prompts) };
         let (ready, _) = self.ready_step(riders);
-        let (riders, flights): (Vec<_>, Vec<_>) =
-            ready.into_iter().filter_map(|id| self.decode_row(id)).unzip();
+        let (riders, flights) = self.step_rows(&ready);
         flown.extend(flights);
         self.steps_since_prefill = u32::from(!riders.is_empty());
         self.counters.rides += u64::from(!riders.is_empty());

@@ -2,6 +2,7 @@
 
 use contract::{ContextId, Lane, Playback, SlotId, Span, Tick};
 
+use crate::beat::Beat;
 use crate::codec_costs::CodecCosts;
 use crate::context::{Context, Segment};
 use crate::{Profile, SchedConfig};
@@ -24,26 +25,38 @@ pub(crate) struct View<'a> {
     pub(crate) profile: &'a Profile,
     pub(crate) costs: &'a CodecCosts,
     pub(crate) pace: Pace,
+    pub(crate) beat: Beat,
     pub(crate) now: Tick,
 }
 
 /// What lm slack follows from beside a deadline, the pace and costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SlackKey {
-    /// Steps until the chunk has its frames, and until it has those of the shortest it could be cut to.
-    missing: u32,
-    least: u32,
+    /// The step, of all that are launched, that brings the chunk's last frame, and the one that brings the last of
+    /// the shortest it could be cut to, which may be past.
+    last: i64,
+    least: i64,
     lane: Lane,
     length: u32,
 }
 
+impl SlackKey {
+    /// Steps until the chunk has its frames.
+    pub(crate) fn steps_until(self, beat: Beat) -> u32 {
+        u32::try_from(self.last - beat.launched).unwrap_or(0)
+    }
+}
+
 /// What the time to cut a chunk short follows from beside a deadline, the pace and costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct CutKey {
+pub(crate) enum CutKey {
     /// No frame will come for now.
-    stuck: bool,
-    usable: u32,
-    missing: u32,
+    Stuck { usable: u32 },
+    /// Frames come, but not with every step.
+    Still { usable: u32, missing: u32 },
+    /// Every step brings a frame, the one that lands as number `last` the last of `wanted`; not to be cut before the
+    /// shortest length is there.
+    BySteps { last: i64, wanted: u32 },
 }
 
 /// The next chunk of a context.
@@ -154,18 +167,16 @@ impl View<'_> {
             let length = self.ladder_length(context.rung, nth);
             let end = start.saturating_add(length);
             if end > segment.launched || length == 0 {
-                let steps_to = |frame: u32| {
-                    let steps = frame.min(cap).saturating_sub(segment.launched);
-                    steps.saturating_add(self.profile.look_ahead)
-                };
+                let step_of =
+                    |frame: u32| self.beat.launched + i64::from(frame.min(cap)) - i64::from(segment.launched);
                 let shortest = self.profile.shortest_length().min(length);
-                let missing = steps_to(end);
+                let last = step_of(end);
                 // Kept apart only where prefills go by it: the fewer keys differ, the fewer are looked at in a step.
                 let by_cut = self.config.steps_between_prefills > 0;
-                let least = if by_cut { steps_to(start.saturating_add(shortest)) } else { missing };
+                let least = if by_cut { step_of(start.saturating_add(shortest)) } else { last };
                 let deadline = self.deadline_at(context, base + u64::from(start));
                 let lane = if base + u64::from(start) == 0 { Lane::Urgent } else { Lane::Background };
-                return Some((SlackKey { missing, least, lane, length }, deadline));
+                return Some((SlackKey { last, least, lane, length }, deadline));
             }
             // Past the ladder all chunks are alike: jump to the one that misses frames.
             let steady = nth as usize + context.rung >= self.profile.codec_lengths.len();
@@ -177,7 +188,7 @@ impl View<'_> {
 
     /// Deadline minus now minus the time to generate the chunk's missing frames minus its codec time.
     pub(crate) fn slack_at(&self, key: SlackKey, deadline: Tick) -> Span {
-        self.slack_for(deadline, key.missing, || self.codec_cost(key.lane, 1, key.length))
+        self.slack_for(deadline, key.last, || self.codec_cost(key.lane, 1, key.length))
     }
 
     /// As [`View::slack_at`] for the chunk cut to the shortest: without that much it comes late.
@@ -186,9 +197,10 @@ impl View<'_> {
         self.slack_for(deadline, key.least, || self.codec_cost(Lane::Urgent, 1, shortest))
     }
 
-    fn slack_for(&self, deadline: Tick, steps: u32, codec: impl Fn() -> Span) -> Span {
+    fn slack_for(&self, deadline: Tick, step: i64, codec: impl Fn() -> Span) -> Span {
         let slack = deadline.since(self.now);
-        if slack == Span::MAX { slack } else { slack - self.pace.round.times(i64::from(steps)) - codec() }
+        let steps = (step - self.beat.launched).max(0) + i64::from(self.profile.look_ahead);
+        if slack == Span::MAX { slack } else { slack - self.pace.round.times(steps) - codec() }
     }
 
     /// The context's next chunk if all its frames exist, whether or not it may be dispatched now; else what
@@ -284,28 +296,64 @@ impl View<'_> {
     /// What the time at which the next chunk would be cut short follows from, and its deadline; `None`
     /// when it would not be.
     fn cut_key(&self, context: &Context, segment: &Segment) -> Option<(CutKey, Tick)> {
-        let usable = segment.waiting_frames().saturating_sub(self.profile.look_ahead);
         let deadline = self.deadline_at(context, context.dispatched);
-        if usable == 0 || deadline == Tick::NEVER || context.slot.is_none() {
+        if deadline == Tick::NEVER || context.slot.is_none() {
             return None;
         }
-        let stuck = context.page_stalled || !self.step_is_known(context, segment);
         let wanted = self.ladder_length(context.rung, context.chunks);
-        let shortest = self.profile.codec_lengths.first().copied().unwrap_or(1);
-        let cuttable = if stuck { segment.lm_in_flight == 0 } else { usable >= shortest };
-        let missing = if stuck { 0 } else { wanted.saturating_sub(usable) };
-        cuttable.then_some((CutKey { stuck, usable, missing }, deadline))
+        // Frames that the codec has to see beyond it are missing as well.
+        let missing = i64::from(wanted + self.profile.look_ahead) - i64::from(segment.waiting_frames());
+        let usable = segment.waiting_frames().saturating_sub(self.profile.look_ahead);
+        let stuck = context.page_stalled || !self.step_is_known(context, segment);
+        let key = if stuck {
+            (usable > 0 && segment.lm_in_flight == 0).then_some(CutKey::Stuck { usable })
+        } else if self.wants_step(context) {
+            Some(CutKey::BySteps { last: self.beat.landed + missing, wanted })
+        } else {
+            let missing = wanted.saturating_sub(usable);
+            (usable >= self.shortest_cut()).then_some(CutKey::Still { usable, missing })
+        };
+        Some((key?, deadline))
+    }
+
+    /// Frames of the active segment from which on one more may change its next chunk, or when it is cut; 0 when each
+    /// does.
+    pub(crate) fn made_until(&self, context: &Context, head: Option<&Head>) -> u32 {
+        let Some(segment) = codec_segment(context) else { return 0 };
+        if segment.total.is_some() {
+            return u32::MAX;
+        }
+        if let Some(head) = head {
+            return if head.cut { 0 } else { u32::MAX };
+        }
+        let wanted = self.ladder_length(context.rung, context.chunks);
+        segment.dispatched.saturating_add(self.profile.look_ahead).saturating_add(wanted)
+    }
+
+    /// Frames of the shortest chunk that is cut while more are made.
+    fn shortest_cut(&self) -> u32 {
+        self.profile.shortest_length().max(1)
     }
 
     /// When the next chunk is cut short, if nothing else comes.
     pub(crate) fn cut_tick(&self, key: CutKey, deadline: Tick) -> Tick {
-        let codec = self.codec_cost(Lane::Urgent, 1, key.usable);
-        let early = if key.stuck {
+        let (usable, missing) = match key {
+            CutKey::Stuck { usable } => (usable, None),
+            CutKey::Still { usable, missing } => (usable, Some(i64::from(missing))),
+            CutKey::BySteps { last, wanted } => {
+                let missing = last - self.beat.landed;
+                match u32::try_from(i64::from(wanted) - missing) {
+                    Ok(usable) if usable >= self.shortest_cut() => (usable, Some(missing)),
+                    _ => return Tick::NEVER,
+                }
+            }
+        };
+        let codec = self.codec_cost(Lane::Urgent, 1, usable);
+        let early = match missing {
             // Nothing more will be made for now: hand out what there is before the listener runs dry.
-            self.config.urgent_margin
-        } else {
+            None => self.config.urgent_margin,
             // The missing frames would come too late: a shorter chunk in time is better than a late one.
-            self.pace.round.times(i64::from(key.missing))
+            Some(missing) => self.pace.round.times(missing),
         };
         just_below(deadline - codec - early)
     }

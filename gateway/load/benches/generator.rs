@@ -1,5 +1,6 @@
 //! How many streams the generator carries by itself: a server that does next to nothing plays a tape to each, in a
-//! process of its own. `cargo bench -p load --bench generator [STREAMS...]` prints a line for each number of streams.
+//! process of its own. `cargo bench -p load --bench generator [STREAMS...]` prints a line of JSON for each number of
+//! streams; `make generator` makes the table of docs/performance.md.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -69,16 +70,13 @@ async fn measure(address: &str, streams: usize) -> String {
     let done = run(vec![target], settings, rates, WINDOW, witness).await;
     let rate = &done.report.targets[0].rates[0];
     let (busy, late) = (rate.generator_cpu.unwrap_or(0.0), rate.generator_late_ms.unwrap_or(0.0));
-    let limits: Vec<&String> =
-        done.report.notes.iter().filter(|note| note.contains("is the limit")).collect();
-    format!(
-        "{streams} streams: {busy:.2} cores, {:.3} ms of a core a second of sound; {late:.1} ms late at p99; \
-         {:.2}% without a stall, {} failed; {limits:?} {:?}",
-        busy * 1e3 / rate.audio_s_per_s,
-        rate.no_stall * 100.0,
-        rate.failed,
-        done.error
-    )
+    let limit = done.report.notes.iter().any(|note| note.contains("is the limit"));
+    json!({
+        "streams": streams, "cores": busy, "core_ms_a_second_of_sound": busy * 1e3 / rate.audio_s_per_s,
+        "late_ms_p99": late, "no_stall": rate.no_stall, "completed": rate.completed, "offered": rate.offered,
+        "is_the_limit": limit, "error": done.error,
+    })
+    .to_string()
 }
 
 /// The server: says where it is, then plays the tape to whoever comes.

@@ -40,7 +40,6 @@ pub(crate) struct Speaker {
     /// The scheduler has finished with it.
     pub(crate) finished: bool,
     pub(crate) last_delivery: Tick,
-    pub(crate) in_flight: u32,
     /// Tick of the listener's next wake; older ones in the heap are void.
     pub(crate) wake: Tick,
     /// When it is next to send, likewise.
@@ -50,6 +49,9 @@ pub(crate) struct Speaker {
     one_way: Span,
     random: Random,
     told: Playback,
+    /// On their way, in order: sound to the listener, reports to the server.
+    packets: VecDeque<Sent>,
+    reported_away: VecDeque<PlaybackReport>,
     waiting: VecDeque<Waiting>,
     sent: u64,
     received: u64,
@@ -114,7 +116,8 @@ impl Speaker {
             done: false,
             finished: false,
             last_delivery: at,
-            in_flight: 0,
+            packets: VecDeque::new(),
+            reported_away: VecDeque::new(),
             wake: Tick::NEVER,
             send_due: Tick::NEVER,
             clock: PlaybackClock::new(Some(arrival.habits.player())),
@@ -160,7 +163,9 @@ impl Speaker {
         self.clock.handle_sent(now, next.start, next.end, next.last, &self.link);
         self.sent = next.end;
         let audible = next.end > self.onset;
-        Some(Sent { samples: next.end - next.start, audible })
+        let sent = Sent { samples: next.end - next.start, audible };
+        self.packets.push_back(sent);
+        Some(sent)
     }
 
     /// When the next chunk may be sent; `None` without one.
@@ -172,8 +177,9 @@ impl Speaker {
         self.clock.sounds_at(next.start, &self.link) - LEAD
     }
 
-    /// Sound reached the listener.
-    pub(crate) fn deliver(&mut self, now: Tick, sent: Sent) {
+    /// The next sound reaches the listener.
+    pub(crate) fn deliver(&mut self, now: Tick) {
+        let Some(sent) = self.packets.pop_front() else { return };
         self.received += sent.samples;
         if self.hearing.habits().jitter_mean_us > 0.0 {
             // Each packet is held back by itself, in order.
@@ -198,8 +204,8 @@ impl Speaker {
         [change, report, self.hearing.interrupts_at()].into_iter().flatten().min()
     }
 
-    /// The report due now, and when it reaches the server.
-    pub(crate) fn report(&mut self, now: Tick) -> Option<(Tick, PlaybackReport)> {
+    /// Sends the report due now; when it reaches the server.
+    pub(crate) fn report(&mut self, now: Tick) -> Option<Tick> {
         if !self.reports {
             return None;
         }
@@ -225,13 +231,15 @@ impl Speaker {
         let held_back = self.hearing.habits().clone().held_back(&mut self.random);
         let arrives = (now + self.one_way + held_back).max(self.last_report_arrival);
         self.last_report_arrival = arrives;
-        Some((arrives, report))
+        self.reported_away.push_back(report);
+        Some(arrives)
     }
 
-    /// The server takes a report in.
-    pub(crate) fn take(&mut self, now: Tick, report: &PlaybackReport) {
+    /// The server takes the next report in.
+    pub(crate) fn take(&mut self, now: Tick) {
+        let Some(report) = self.reported_away.pop_front() else { return };
         // What became of it shows in the clock.
-        let _outcome = self.clock.handle_report(now, report, sequence(self.sent), &self.link);
+        let _outcome = self.clock.handle_report(now, &report, sequence(self.sent), &self.link);
     }
 
     /// What the engine is to be told, if that has changed.
@@ -254,7 +262,7 @@ impl Speaker {
 
     /// Everything made has reached the listener.
     pub(crate) fn is_delivered(&self) -> bool {
-        self.finished && self.waiting.is_empty() && self.in_flight == 0
+        self.finished && self.waiting.is_empty() && self.packets.is_empty()
     }
 
     pub(crate) fn one_way(&self) -> Span {

@@ -9,7 +9,7 @@ use sched::{
 };
 
 use super::Variant;
-use super::agenda::{Agenda, Event};
+use super::agenda::{Agenda, Kind};
 use super::device::{Device, Landed};
 use super::profile::{ProfileError, ProfileFile};
 use super::speaker::{Speaker, Speakers};
@@ -19,6 +19,8 @@ use crate::workload::Workload;
 
 /// When the first arrival may come: late enough that positions before it can be told.
 const BEGIN: Tick = Tick::START;
+/// From the generator to the scheduler.
+const PATH: Span = Span::from_micros(1_000);
 /// Requests are awaited this long after the last arrival, beyond the longest utterance.
 const PATIENCE: Span = Span::from_millis(20_000);
 /// Gains of one launch that are counted by name.
@@ -68,7 +70,7 @@ impl<'a> World<'a> {
             now: BEGIN,
             touched: false,
             wake: Tick::NEVER,
-            agenda: Agenda::default(),
+            agenda: Agenda::new(schedule.iter().map(|arrival| BEGIN + arrival.at + PATH).collect()),
             speakers: Speakers::default(),
             outcomes: Vec::new(),
             reasons: Reasons::new(),
@@ -77,10 +79,6 @@ impl<'a> World<'a> {
 
     /// Runs until every request has ended, or patience has; gives the outcomes of those that count.
     pub(crate) fn run(mut self) -> (Vec<Outcome>, Sched, Reasons) {
-        let path = Span::from_micros(1_000);
-        for (index, arrival) in self.schedule.iter().enumerate() {
-            self.agenda.at(BEGIN + arrival.at + path, Event::Arrive(index));
-        }
         let longest = self.workload.utterances.iter().map(|it| it.spoken_s()).fold(0.0, f64::max);
         let last = self.schedule.last().map_or(Span::ZERO, |arrival| arrival.at);
         let give_up = BEGIN + last + PATIENCE + Span::from_millis((longest * 1_000.0) as i64);
@@ -107,8 +105,8 @@ impl<'a> World<'a> {
         while let Some(landed) = self.device.land(self.now) {
             self.landed(landed);
         }
-        while let Some(event) = self.agenda.take(self.now) {
-            self.event(event);
+        while let Some((kind, index)) = self.agenda.take(self.now) {
+            self.event(kind, index);
         }
         if self.wake <= self.now {
             self.sched.handle_timeout(self.now);
@@ -125,32 +123,31 @@ impl<'a> World<'a> {
         self.touched = true;
     }
 
-    fn event(&mut self, event: Event) {
-        match event {
-            Event::Arrive(index) => self.arrive(index),
-            Event::Send(index) => {
+    fn event(&mut self, kind: Kind, index: usize) {
+        match kind {
+            Kind::Arrive => self.arrive(index),
+            Kind::Send => {
                 if self.speakers.get(index).is_some_and(|speaker| speaker.send_due <= self.now) {
                     self.send(index);
                 }
             }
-            Event::Deliver(index, sent) => {
+            Kind::Deliver => {
                 let Some(speaker) = self.speakers.get_mut(index) else { return };
-                speaker.in_flight -= 1;
-                speaker.deliver(self.now, sent);
+                speaker.deliver(self.now);
                 self.listen(index);
                 self.maybe_done(index);
             }
-            Event::Report(index, report) => {
+            Kind::Report => {
                 let Some(speaker) = self.speakers.get_mut(index) else { return };
-                speaker.take(self.now, &report);
+                speaker.take(self.now);
                 self.tell(index);
                 self.send(index);
             }
-            Event::Cut(index) => {
+            Kind::Cut => {
                 self.command(Command::Cancel { context: id(index) });
                 self.end(index, Ending::Interrupted);
             }
-            Event::Wake(index) => {
+            Kind::Wake => {
                 if self.speakers.get(index).is_some_and(|speaker| speaker.wake <= self.now) {
                     self.listen(index);
                 }
@@ -207,9 +204,8 @@ impl<'a> World<'a> {
             let packets = sent.samples.div_ceil(960) as f64;
             let arrives = (self.now + path + speaker.one_way()).max(speaker.last_delivery);
             speaker.last_delivery = arrives;
-            speaker.in_flight += 1;
             self.device.host_work(self.now, packets * self.profile.host.packet_us);
-            self.agenda.at(arrives, Event::Deliver(index, sent));
+            self.agenda.at(arrives, Kind::Deliver, index);
         }
         if let Some(speaker) = self.speakers.get_mut(index) {
             if speaker.send_due <= self.now {
@@ -228,7 +224,7 @@ impl<'a> World<'a> {
             return;
         };
         speaker.send_due = at;
-        self.agenda.at(at, Event::Send(index));
+        self.agenda.at(at, Kind::Send, index);
     }
 
     fn tell(&mut self, index: usize) {
@@ -248,17 +244,17 @@ impl<'a> World<'a> {
         if speaker.hearing.interrupts_at().is_some_and(|at| at <= now) {
             speaker.hearing.interrupted(now);
             let arrives = now + speaker.one_way();
-            self.agenda.at(arrives, Event::Cut(index));
+            self.agenda.at(arrives, Kind::Cut, index);
             return;
         }
         let report = speaker.report(now);
         let wake = speaker.next_wake().map(|at| at.max(now + Span::from_micros(1)));
-        speaker.wake = wake.unwrap_or(Tick::NEVER);
-        if let Some((arrives, report)) = report {
-            self.agenda.at(arrives, Event::Report(index, Box::new(report)));
+        let known = std::mem::replace(&mut speaker.wake, wake.unwrap_or(Tick::NEVER));
+        if let Some(arrives) = report {
+            self.agenda.at(arrives, Kind::Report, index);
         }
-        if let Some(wake) = wake {
-            self.agenda.at(wake, Event::Wake(index));
+        if let Some(wake) = wake.filter(|wake| *wake != known) {
+            self.agenda.at(wake, Kind::Wake, index);
         }
     }
 
