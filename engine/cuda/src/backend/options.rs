@@ -35,14 +35,14 @@ pub struct CudaOptions {
 const LIBRARY_FROM: usize = 72;
 
 impl CudaOptions {
-    /// bf16, a third and a little more of the SMs for the background lane of a card as large as an H200.
+    /// bf16, some two fifths of the SMs for the background lane of a card as large as an H200.
     #[must_use]
     pub fn new(ordinal: u32, slots: usize, clock: Clock, notify: Notify) -> Self {
         Self {
             ordinal,
             slots,
             precision: Precision::Bf16,
-            background_sms: 48,
+            background_sms: 56,
             kernel_cache: None,
             library_from: Some(LIBRARY_FROM),
             poison: false,
