@@ -229,8 +229,8 @@ def h200(data: dict) -> str:
         "",
         *grid(["stage", *(f"batch {n}" for n in batches)],
               [["decode, lm lane's SMs", *(took("decode", "lm", n) for n in batches)],
+               *[[f"the same, {prompts} of its rows a prompt of 28 positions", *(riding(prompts, n) for n in batches)] for prompts in (1, 4, 9)],
                ["decode, whole card", *(took("decode", "whole", n) for n in batches)],
-               *[[f"the same, with {prompts} prompts of 28 positions among them", *(riding(prompts, n) for n in batches)] for prompts in (1, 4, 9)],
                *[[f"codec, {length} frames, {where}", *(took("codec", partition, n, length) for n in batches)]
                  for length in (2, 10) for partition, where in (("whole", "whole card"), ("background", "background lane's SMs"))],
                ["prefill of 28 positions each, whole card", *(took("prefill", "whole", n, 28) for n in batches)]]),
