@@ -6,6 +6,7 @@ it stands, and said in its guesses.
 
 import json
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROFILE = ROOT / "config/profiles/h200-1.7b.json"
@@ -13,12 +14,12 @@ PROFILE = ROOT / "config/profiles/h200-1.7b.json"
 POSITION = 100
 GUESSES = [
     "host: 25 us a packet beside its encoding, 2500 us a request, 150 us between launches and 1500 us from a chunk to the listener",
-    "decode: its growth with the position, and what lanes cost each other, were measured with an earlier version's kernels",
-    "sharing: beside urgent work the lanes keep half of their speed",
-    "decode of more than 256 rows goes on with the slope from 128 to 256",
+    "decode: its growth with the position was measured with an earlier version's kernels",
+    "sharing: beside urgent work the lanes keep half of their speed; what else they cost each other is what launches took inside a full window beside what they take alone",
+    "decode of more than 256 rows goes on with the slope from 192 to 256, with prompts too; numbers of rows and prompts that were not timed lie on straight lines between those that were",
 ]
 # As the serving runs of docs/h200.json had them.
-LIMITS = {"slots": 1024, "open_max": 2048, "pages": 8192, "first_audio_limit_ms": 150}
+LIMITS = {"slots": 1024, "open_max": 2048, "pages": 8192, "first_audio_limit_ms": 150, "ride_rows_max": 512, "ride_tokens_max": 256}
 
 
 def between(xs: list[int], ys: list[float], x: int) -> float:
@@ -66,12 +67,53 @@ def prefill(data: dict) -> dict:
     return {"stage": "prefill", "partition": "whole", "rows": [1], "lengths": [positions for positions, _ in timed], "micros": [took for _, took in timed]}
 
 
+def rides(data: dict) -> dict | None:
+    """Prompts with riders: each number of prompts adds to a step what it was timed to add, between numbers of rows on straight lines."""
+    timed = {(row["batch"], row["prompts"]): (row["micros"], row["length"]) for row in data["stages"] if "prompts" in row}
+    if not timed:
+        return None
+    each = next(iter(timed.values()))[1]
+    step = sorted((row["batch"], row["micros"]) for row in data["stages"] if row["stage"] == "decode" and row["partition"] == "lm")
+    rows, prompts = sorted({batch for batch, _ in timed}), sorted({count for _, count in timed})
+    alone = {batch: between([at for at, _ in step], [took for _, took in step], batch) for batch in rows}
+    micros = []
+    for batch in rows:
+        added = 0
+        for count in prompts:
+            known = [(at, timed[at, count][0] - alone[at]) for at in rows if (at, count) in timed]
+            added = max(added, between([at for at, _ in known], [more for _, more in known], batch))
+            micros.append(round(alone[batch] + added))
+    return {"stage": "prefill", "partition": "lm", "rows": rows, "lengths": [count * each for count in prompts], "micros": micros}
+
+
+def parts(data: dict, old: dict) -> dict:
+    lm, background = map(int, re.findall(r"\d+", data["split"])[:2])
+    return {**old, "lm": lm, "background": background}
+
+
+def sharing(data: dict, old: dict) -> dict:
+    """What lanes keep beside each other: the largest launches alone against the same inside the busiest full window under the same split."""
+    split = "/".join(re.findall(r"\d+", data["split"])[:2])
+    runs = [run for run in data["runs"] if run["split"] == split and run["window_s"] >= 60 and run.get("launches")]
+    busiest = max(runs, key=lambda run: run["rate"] * (run["workload"] == "libritts"), default=None)
+    if not busiest:
+        return old
+
+    def kept(stage: str, partition: str, rows: int, length: int | None) -> float:
+        alone = next(row["micros"] for row in data["stages"] if (row["stage"], row["partition"], row["batch"], row.get("length")) == (stage, partition, rows, length))
+        served = next(row["p50"] for row in busiest["launches"] if (row["stage"], row["lane"], row["rows"], row["frames"]) == (stage, partition, rows, length or 0))
+        return round(min(1.0, alone / 1000 / served), 3)
+
+    lm, background = kept("decode", "lm", 256, None), kept("codec", "background", 64, 10)
+    return {**old, "lm_beside_background": lm, "background_beside_lm": background, "whole_beside_background": lm, "background_beside_whole": background}
+
+
 def made(data: dict, profile: dict) -> dict:
     """`profile` with the stages of docs/h200.json."""
     old = next(stage for stage in profile["stages"] if stage["stage"] == "decode" and stage["partition"] == "lm")
-    stages = [decode(data, old, "lm"), decode(data, old, "whole"), prefill(data), codec(data, "background"), codec(data, "whole")]
+    stages = [decode(data, old, "lm"), decode(data, old, "whole"), prefill(data), rides(data), codec(data, "background"), codec(data, "whole")]
     return {**profile, "device": f"{data['card']}, bf16, random weights: {data['split']}; stages of commit {data['commit_stages']}",
-            "guesses": GUESSES, "limits": {**profile["limits"], **LIMITS},
+            "guesses": GUESSES, "sharing": sharing(data, profile["sharing"]), "parts": parts(data, profile["parts"]), "limits": {**profile["limits"], **LIMITS},
             "decode_buckets": row_buckets(1, LIMITS["slots"]), "codec_buckets": row_buckets(1, 64), "stages": [stage for stage in stages if stage]}
 
 

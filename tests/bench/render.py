@@ -217,13 +217,19 @@ def h200(data: dict) -> str:
         found = [row for row in stages if (row["stage"], row["partition"], row["batch"]) == (stage, partition, batch) and row.get("length") == length]
         return f"{found[0]['micros'] / 1000:.1f}" if found else "-"
 
-    batches = [1, 8, 16, 32, 64, 128, 256]
+    batches = [1, 8, 16, 32, 64, 96, 128, 192, 256]
+
+    def riding(prompts: int, batch: int) -> str:
+        found = [row for row in stages if (row["batch"], row.get("prompts")) == (batch, prompts)]
+        return f"{found[0]['micros'] / 1000:.1f}" if found else "-"
+
     lines = [
         f"One {data['card']}, driver {data['driver']}, {data['date']}; {data['split']}; bf16, weights drawn from a seed. Stages: `{data['commands']['stages']}` at "
         f"commit {data['commit_stages']}, medians of 15 launches of the served graphs, ms, nothing else running:",
         "",
         *grid(["stage", *(f"batch {n}" for n in batches)],
               [["decode, lm lane's SMs", *(took("decode", "lm", n) for n in batches)],
+               *[[f"the same, {prompts} of its rows a prompt of 28 positions", *(riding(prompts, n) for n in batches)] for prompts in (1, 4, 9)],
                ["decode, whole card", *(took("decode", "whole", n) for n in batches)],
                *[[f"codec, {length} frames, {where}", *(took("codec", partition, n, length) for n in batches)]
                  for length in (2, 10) for partition, where in (("whole", "whole card"), ("background", "background lane's SMs"))],
@@ -248,8 +254,24 @@ def otherwise(run: dict) -> str:
 
 
 # Stage, lane and captured frames of the launches shown, and the rows of each.
-SHOWN = [("decode", "lm", 0, (32, 64, 128, 256)), ("prefill", "lm", 0, (1, 8)), ("codec", "background", 10, (1, 16, 64)),
+SHOWN = [("decode", "lm", 0, (32, 64, 128, 256, 320)), ("prefill", "lm", 0, (1, 8, 64, 128, 256, 320)), ("codec", "background", 10, (1, 16, 64)),
          ("codec", "urgent", 2, (1, 8)), ("codec", "urgent", 10, (1, 8))]
+
+
+def shown(launch: dict) -> bool:
+    """Whether a kind of launch stands in the tables: of the others nothing is kept."""
+    return any((launch["stage"], launch["lane"], launch["frames"]) == (stage, lane, frames) and launch["rows"] in each for stage, lane, frames, each in SHOWN)
+
+
+def compact(value, indent: int = 0) -> str:
+    """JSON with what fits on a line: people read it too."""
+    flat = json.dumps(value)
+    if len(flat) <= 150 or not isinstance(value, (dict, list)):
+        return flat
+    pad = " " * (indent + 1)
+    if isinstance(value, dict):
+        return "{\n" + ",\n".join(f"{pad}{json.dumps(key)}: {compact(one, indent + 1)}" for key, one in value.items()) + f"\n{' ' * indent}}}"
+    return "[\n" + ",\n".join(f"{pad}{compact(one, indent + 1)}" for one in value) + f"\n{' ' * indent}]"
 
 
 def served_launches(runs: list) -> list[str]:
@@ -261,10 +283,10 @@ def served_launches(runs: list) -> list[str]:
     table = []
     for run in runs:
         took = {(row["stage"], row["lane"], row["frames"], row["rows"]): f"{row['p50']:.1f} / {row['p99']:.1f}" for row in run["launches"]}
-        table.append([run["workload"], f"{run['rate']:.0f}", run["commit"], otherwise(run), f"{run['host_us']['p50']:.0f} / {run['host_us']['p99']:.0f}",
+        table.append([run["workload"], f"{run['rate']:.0f}", run["commit"], run["split"], otherwise(run), f"{run['host_us']['p50']:.0f} / {run['host_us']['p99']:.0f}",
                       *(took.get((stage, lane, frames, rows), "-") for stage, lane, frames, each in SHOWN for rows in each)])
     return ["Inside those runs, median and 99th percentile since the server's start: the engine thread's rounds in us, then launches of so many live "
-            "rows (rounded up as buckets are) in ms:", "", *grid(["workload", "rate/s", "commit", "what else", "rounds", *names], table)]
+            "rows (rounded up as buckets are) in ms; rows of a prefill are its prompts and the steps that ride along:", "", *grid(["workload", "rate/s", "commit", "SMs", "what else", "rounds", *names], table)]
 
 
 TABLES = [

@@ -7,8 +7,8 @@ mod world;
 
 use contract::{Lane, Partition};
 use device::program::{Activation, AttentionShape, Op, ProgramBuilder, Rope, Rows};
-use device::{Dtype, PagedId, PagedSpec, ValueId, WeightForm, WeightId};
-use world::{World, f32s, fresh, i32s};
+use device::{Backend, Dtype, HostTensor, PagedId, PagedSpec, Program, ValueId, WeightForm, WeightId};
+use world::{Run, World, f32s, fresh, i32s};
 
 const WIDTH: usize = 256;
 const INNER: usize = 768;
@@ -103,60 +103,92 @@ fn record(
     builder.push(Op::AddScaled { target: stream, input: branch, scale: None });
 }
 
+/// A matrix and its bias, a norm, a head.
+type Ends = (WeightId, WeightId, WeightId, WeightId);
+
 /// What leads into the layers, with a bias, and out of them.
-fn ends(world: &mut World) -> (WeightId, WeightId, WeightId, WeightId) {
+fn ends(world: &mut World) -> Ends {
     let lead_in = world.weight(WeightForm::Matrix, &[WIDTH, WIDTH]);
     let bias = world.weight(WeightForm::Vector, &[WIDTH]);
     let norm = world.weight(WeightForm::Vector, &[WIDTH]);
     (lead_in, bias, norm, world.weight(WeightForm::Matrix, &[192, WIDTH]))
 }
 
+/// Three positions of a frame through all layers, and what a head makes of each.
+fn frame_program(layers: &[Weights], (lead_in, bias, norm, head): Ends) -> Program {
+    let one = Rows::PerRow(1);
+    let mut builder = ProgramBuilder::new("frame");
+    let keys: Vec<_> =
+        (0..2 * LAYERS).map(|n| builder.scratch(&format!("keys {n}"), Rows::PerRow(4), KV)).collect();
+    for position in 0..3 {
+        let input = builder.input(&format!("input {position}"), Dtype::F32, one, WIDTH);
+        let [fed, stream] = ["fed", "stream"].map(|name| builder.scratch(name, one, WIDTH));
+        builder.push(Op::Activate { input, activation: Activation::Silu, out: fed });
+        let activation = Some(Activation::Silu);
+        let bias = Some(bias);
+        builder.push(Op::Linear {
+            input: fed,
+            weight: lead_in,
+            bias,
+            activation,
+            residual: None,
+            out: stream,
+        });
+        let scratch = Scratch::new(&mut builder);
+        for (layer, weights) in layers.iter().enumerate() {
+            record(&mut builder, weights, scratch, stream, |weights, scratch| Op::DepthAttention {
+                q: scratch.q,
+                k: scratch.k,
+                v: scratch.v,
+                q_norm: Some(weights.head_norms[0]),
+                k_norm: Some(weights.head_norms[1]),
+                norm_eps: EPS,
+                shape: SHAPE,
+                keys: keys[2 * layer],
+                values: keys[2 * layer + 1],
+                position,
+                out: scratch.attended,
+            });
+        }
+        builder.push(Op::RmsNorm { input: stream, weight: norm, eps: EPS, out: scratch.normed });
+        let out = builder.scratch(&format!("out {position}"), one, 192);
+        builder.push(linear(scratch.normed, head, None, out));
+        builder.output(out);
+    }
+    builder.finish()
+}
+
 #[test]
 fn layers_over_a_frames_own_keys_match() {
     let mut world = World::new(fresh());
     let layers: Vec<_> = (0..LAYERS).map(|_| Weights::random(&mut world)).collect();
-    let (lead_in, bias, norm, head) = ends(&mut world);
-    for rows in [1, 5, 17, 64, 70, 130] {
-        let one = Rows::PerRow(1);
-        let mut builder = ProgramBuilder::new("frame");
-        let keys: Vec<_> =
-            (0..2 * LAYERS).map(|n| builder.scratch(&format!("keys {n}"), Rows::PerRow(4), KV)).collect();
-        for position in 0..3 {
-            let input = builder.input(&format!("input {position}"), Dtype::F32, one, WIDTH);
-            let [fed, stream] = ["fed", "stream"].map(|name| builder.scratch(name, one, WIDTH));
-            builder.push(Op::Activate { input, activation: Activation::Silu, out: fed });
-            let activation = Some(Activation::Silu);
-            builder.push(Op::Linear {
-                input: fed,
-                weight: lead_in,
-                bias: Some(bias),
-                activation,
-                residual: None,
-                out: stream,
-            });
-            let scratch = Scratch::new(&mut builder);
-            for (layer, weights) in layers.iter().enumerate() {
-                record(&mut builder, weights, scratch, stream, |weights, scratch| Op::DepthAttention {
-                    q: scratch.q,
-                    k: scratch.k,
-                    v: scratch.v,
-                    q_norm: Some(weights.head_norms[0]),
-                    k_norm: Some(weights.head_norms[1]),
-                    norm_eps: EPS,
-                    shape: SHAPE,
-                    keys: keys[2 * layer],
-                    values: keys[2 * layer + 1],
-                    position,
-                    out: scratch.attended,
-                });
-            }
-            builder.push(Op::RmsNorm { input: stream, weight: norm, eps: EPS, out: scratch.normed });
-            let out = builder.scratch(&format!("out {position}"), one, 192);
-            builder.push(linear(scratch.normed, head, None, out));
-            builder.output(out);
-        }
+    let ends = ends(&mut world);
+    let program = frame_program(&layers, ends);
+    for rows in [1, 5, 17, 64, 70, 130, 200] {
         let inputs = (0..3).map(|_| f32s(world.random.floats(rows * WIDTH))).collect();
-        world.check_on(&builder.finish(), rows, 0, inputs, 1e-4, Lane::Lm, Partition::Lm);
+        world.check_on(&program, rows, 0, inputs, 1e-4, Lane::Lm, Partition::Lm);
+    }
+}
+
+#[test]
+fn rows_that_are_given_the_same_are_answered_the_same_bit_for_bit_wherever_they_stand() {
+    let mut world = World::new(fresh());
+    let layers: Vec<_> = (0..LAYERS).map(|_| Weights::random(&mut world)).collect();
+    let ends = ends(&mut world);
+    let program = frame_program(&layers, ends);
+    for rows in [3, 60, 120, 250, 500] {
+        let executable = world.build(&program, rows, 0, Partition::Lm);
+        let mut given = || f32s(world.random.floats(WIDTH).repeat(rows));
+        let inputs = vec![given(), given(), given()];
+        let outputs = world.run(Run { lane: Lane::Lm, executable, rows, tokens: 0, inputs }).unwrap();
+        for (position, output) in outputs.iter().enumerate() {
+            let HostTensor::F32(values) = output else { panic!("numbers") };
+            let (first, bits) =
+                (&values[..192], |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+            let differs = values.chunks(192).position(|row| bits(row) != bits(first));
+            assert_eq!(differs, None, "position {position} of {rows} rows");
+        }
+        world.backend.release(executable);
     }
 }
 
@@ -167,7 +199,7 @@ fn pool(world: &mut World) -> PagedId {
         kv_heads: 2,
         head_dim: HEAD,
         page_len: 16,
-        pages: 600,
+        pages: 1200,
     };
     world.paged(spec)
 }
@@ -177,7 +209,7 @@ fn layers_over_pages_match_step_after_step() {
     let mut world = World::new(fresh());
     let layers: Vec<_> = (0..LAYERS).map(|_| Weights::random(&mut world)).collect();
     let (lead_in, bias, norm, head) = ends(&mut world);
-    for rows in [1, 6, 66] {
+    for rows in [1, 6, 66, 140] {
         let pages = pool(&mut world);
         let one = Rows::PerRow(1);
         let mut builder = ProgramBuilder::new("step");
@@ -217,7 +249,7 @@ fn layers_over_pages_match_step_after_step() {
         builder.push(linear(scratch.normed, head, None, out));
         builder.output(out);
         let program = builder.finish();
-        let table: Vec<i32> = (0..rows as i32 * 8).map(|place| 1 + (place * 7) % 599).collect();
+        let table: Vec<i32> = (0..rows as i32 * 8).map(|place| 1 + (place * 7) % 1199).collect();
         let owners: Vec<i32> = (0..rows as i32).collect();
         for step in 0..20 {
             // Each sits out every ninth step, not all the same one.

@@ -1,5 +1,6 @@
 //! Times every stage of a published size with random weights on a card: each recorded bucket as a whole, and
-//! where the largest spends its time, kernel by kernel. `cargo run --release -p cuda --example stages -- 1.7b`
+//! where the largest spends its time, kernel by kernel. `cargo run --release -p cuda --example stages -- 1.7b [SMs of the
+//! background lane] [rows from which the library multiplies, 0 for none]`
 #![allow(clippy::unwrap_used, reason = "a tool fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a tool is the shell that gives the backend its clock")]
 
@@ -102,6 +103,9 @@ fn main() {
     );
     options.precision = Precision::Bf16;
     options.background_sms = split;
+    if let Some(from) = std::env::args().nth(3).and_then(|n| n.parse().ok()) {
+        options.library_from = (from > 0).then_some(from);
+    }
     options.kernel_cache = Some(std::env::temp_dir().join("voxlane-kernels"));
     let backend = CudaBackend::open(options).unwrap();
     println!("{} after {:?}", backend.describe(), zero.elapsed());
@@ -142,7 +146,7 @@ fn main() {
     let pages: Vec<Vec<u32>> =
         (0..SLOTS).map(|slot| (0..4).map(|page| 1 + slot * 4 + page).collect()).collect();
     for (partition, executable) in decode {
-        for batch in [1u32, 8, 16, 32, 64, 128, 256] {
+        for batch in [1u32, 8, 16, 32, 64, 96, 128, 192, 256] {
             let rows: Vec<_> = (0..batch).map(|slot| step(slot, &plan, &pages[slot as usize])).collect();
             let micros = bench.time(Lane::Lm, executable, &placed.decode_inputs(&rows));
             println!("decode {partition:?} batch {batch}: {micros:.0} us");

@@ -147,7 +147,7 @@ __device__ __forceinline__ void append(const Heads& h, const Keys& keys) {
     int row = blockIdx.y, kv_head = blockIdx.x;
     int position = position_of(h, row);
     if (position < 0) return;
-    i64 from = ((i64)row * h.kv_heads + kv_head) * h.dim;
+    i64 from = (i64)row * h.kv_stride + kv_head * h.dim;
     prepare(h.k + from, h.k_norm, h, position, ready, scratch);
     __syncthreads();
     T* to = key_at<T>(keys, h, row, position, kv_head);
@@ -171,10 +171,10 @@ __device__ __forceinline__ void attend(const Heads& h, const Keys& keys, int win
         for (int c = threadIdx.x; c < dim; c += blockDim.x) store(to + c, 0.0f);
         return;
     }
-    prepare(h.q + ((i64)row * h.heads + head) * dim, h.q_norm, h, position, q, scratch);
-    const float* own_value = h.v + ((i64)row * h.kv_heads + kv_head) * dim;
+    prepare(h.q + (i64)row * h.q_stride + head * dim, h.q_norm, h, position, q, scratch);
+    const float* own_value = h.v + (i64)row * h.kv_stride + kv_head * dim;
     if (fused) {
-        prepare(h.k + ((i64)row * h.kv_heads + kv_head) * dim, h.k_norm, h, position, own_key, scratch);
+        prepare(h.k + (i64)row * h.kv_stride + kv_head * dim, h.k_norm, h, position, own_key, scratch);
     }
     __syncthreads();
     if (fused && head % sharing == 0) {
@@ -271,8 +271,8 @@ __device__ __forceinline__ void attend_short(const Heads& h, const Keys& keys, i
     int item = blockIdx.x * WARPS + warp, row = item / h.heads, head = item % h.heads;
     if (row >= rows) return;
     int sharing = h.heads / h.kv_heads, kv_head = head / sharing, position = position_of(h, row);
-    i64 from = ((i64)row * h.kv_heads + kv_head) * dim;
-    prepare_by_warp(h.q + ((i64)row * h.heads + head) * dim, h.q_norm, h, position, q[warp]);
+    i64 from = (i64)row * h.kv_stride + kv_head * dim;
+    prepare_by_warp(h.q + (i64)row * h.q_stride + head * dim, h.q_norm, h, position, q[warp]);
     prepare_by_warp(h.k + from, h.k_norm, h, position, own[warp]);
     float* stored = key_at<float>(keys, h, row, position, kv_head);
     if (head % sharing == 0) {
@@ -308,16 +308,16 @@ __device__ __forceinline__ void attend_window(
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, dim = h.dim, steps = h.steps, past = window - 1;
     int kv_width = h.kv_heads * dim, origin = max(start[context], 0);
     float* stored = state + (i64)slots[context] * 2 * past * kv_width + kv_head * dim;
-    const float* values = h.v + ((i64)context * steps * h.kv_heads + kv_head) * dim;
+    const float* values = h.v + (i64)context * steps * h.kv_stride + kv_head * dim;
     for (int t = 0; t < steps; t++) {
-        prepare(h.k + (((i64)context * steps + t) * h.kv_heads + kv_head) * dim, h.k_norm, h, origin + t,
+        prepare(h.k + ((i64)context * steps + t) * h.kv_stride + kv_head * dim, h.k_norm, h, origin + t,
                 fresh + t * dim, scratch);
     }
     __syncthreads();
     int half = dim / 2;
     for (int item = warp; item < steps * sharing; item += WARPS) {
         int t = item / sharing, head = kv_head * sharing + item % sharing;
-        const float* from = h.q + (((i64)context * steps + t) * h.heads + head) * dim;
+        const float* from = h.q + ((i64)context * steps + t) * h.q_stride + head * dim;
         for (int c = lane; c < half; c += 32) {
             float a = from[c], b = from[c + half];
             if (h.frequencies) {
@@ -340,7 +340,7 @@ __device__ __forceinline__ void attend_window(
         }
         for (int first = 0; first <= near; first += 32) {
             int count = min(32, near + 1 - first), row = t - near + first + min(lane, count - 1);
-            attend_tile(sum, q[warp], h.scale, dim, count, fresh + row * dim, values + (i64)row * kv_width);
+            attend_tile(sum, q[warp], h.scale, dim, count, fresh + row * dim, values + (i64)row * h.kv_stride);
         }
         O* to = out + (((i64)context * steps + t) * h.heads + head) * dim;
 #pragma unroll
@@ -362,7 +362,7 @@ __device__ __forceinline__ void attend_window(
             float x;
             if (from < past) x = place[(i64)from * kv_width];
             else if (key) x = fresh[(from - past) * dim + column];
-            else x = values[(i64)(from - past) * kv_width + column];
+            else x = values[(i64)(from - past) * h.kv_stride + column];
             place[(i64)i * kv_width] = x;
         }
     }

@@ -17,6 +17,9 @@ struct Heads {
     const int* positions;
     int position;
     int steps;
+    // Values from a row to the next.
+    int q_stride;
+    int kv_stride;
 };
 
 // Where keys lie: pages named by a table, or one page a batch row.

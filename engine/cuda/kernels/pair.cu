@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(128) append_pair_pages(
     if (row >= rows) return;
     int position = position_of(h, row);
     if (position < 0) return;
-    i64 from = ((i64)row * h.kv_heads + kv_head) * PAIR_DIM;
+    i64 from = (i64)row * h.kv_stride + kv_head * PAIR_DIM;
     float4 x = warp % 2 == 0 ? prepare_4(h.k + from, h.k_norm, h, position) : load_4(h.v + from + lane * 4);
     store_4(pair_page(h, keys, row, kv_head, position) + (warp % 2 == 0 ? 0 : keys.values) + lane * 4, x);
 }
@@ -165,10 +165,10 @@ extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
     const int* table = keys.table + (i64)keys.owner[row] * keys.table_cols;
     i64 stride = (i64)h.kv_heads * PAIR_DIM, head_at = (i64)kv_head * PAIR_DIM;
     if (warp < 2) {
-        float4 x = prepare_4(h.q + ((i64)row * h.heads + kv_head * 2 + warp) * PAIR_DIM, h.q_norm, h, position);
+        float4 x = prepare_4(h.q + (i64)row * h.q_stride + (kv_head * 2 + warp) * PAIR_DIM, h.q_norm, h, position);
         store_4(&q[warp][lane * 4], make_float4(x.x * h.scale, x.y * h.scale, x.z * h.scale, x.w * h.scale));
     } else {
-        i64 from = ((i64)row * h.kv_heads + kv_head) * PAIR_DIM;
+        i64 from = (i64)row * h.kv_stride + kv_head * PAIR_DIM;
         float4 x = warp == 2 ? prepare_4(h.k + from, h.k_norm, h, position) : load_4(h.v + from + lane * 4);
         bf16* page = pair_page(h, keys, row, kv_head, position);
         if (fresh) store_4(page + (warp == 2 ? 0 : keys.values) + lane * 4, x);
@@ -240,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) attend_frame(
     int row = item / h.heads, head = item % h.heads, kv_head = head / 2;
     if (row >= rows) return;
     int position = position_of(h, row), column = lane * 4, mine = lane / 16 * 4 + lane / 8 % 2 * 2 + lane / 4 % 2;
-    i64 stride = (i64)h.kv_heads * PAIR_DIM, from = ((i64)row * h.kv_heads + kv_head) * PAIR_DIM;
+    i64 stride = (i64)h.kv_heads * PAIR_DIM, from = (i64)row * h.kv_stride + kv_head * PAIR_DIM;
     float* page = (float*)keys.pages + row / h.steps * keys.page_stride + (i64)kv_head * PAIR_DIM + column;
     float4 k[PAIR_LOADS], v[PAIR_LOADS];
     auto fetch = [&](int first) {
@@ -255,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) attend_frame(
     };
     fetch(0);
     float4 own_value = load_4(h.v + from + column);
-    float4 q = times(prepare_4(h.q + ((i64)row * h.heads + head) * PAIR_DIM, h.q_norm, h, position), h.scale);
+    float4 q = times(prepare_4(h.q + (i64)row * h.q_stride + head * PAIR_DIM, h.q_norm, h, position), h.scale);
     float4 own_key = prepare_4(h.k + from, h.k_norm, h, position);
     if (head % 2 == 0) {
         store_4(page + position * stride, own_key);

@@ -232,3 +232,31 @@ ROWS_ENTRY(ff, float, float)
 ROWS_ENTRY(fb, float, bf16)
 ROWS_ENTRY(bf, bf16, float)
 ROWS_ENTRY(bb, bf16, bf16)
+
+// As rms_norm, a thread to four columns: all of a row is on its way at once, and read once.
+extern "C" __global__ void rms_norm_wide(const float* in, const float* w, float eps, bf16* out, int cols) {
+    take_turn();
+    __shared__ float scratch[32];
+    i64 at = (i64)blockIdx.x * cols + threadIdx.x * 4;
+    float4 x = load_4(in + at), weight = load_4(w + threadIdx.x * 4);
+    float squares = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+    float scale = rsqrtf(block_sum(squares, scratch) / cols + eps);
+    store_4(out + at, make_float4(x.x * scale * weight.x, x.y * scale * weight.y, x.z * scale * weight.z, x.w * scale * weight.w));
+}
+
+// silu(gate) * up, eight columns a thread; a row of `in` holds the gates, then as many ups.
+extern "C" __global__ void gated_silu(const bf16* in, bf16* out, int inner, i64 n) {
+    take_turn();
+    i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    if (at >= n) return;
+    const bf16* gates = in + at / inner * 2 * inner + at % inner;
+    uint4 g = *(const uint4*)gates, u = *(const uint4*)(gates + inner);
+    u32 gate[4] = {g.x, g.y, g.z, g.w}, up[4] = {u.x, u.y, u.z, u.w}, made[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float a = __uint_as_float(gate[i] << 16), b = __uint_as_float(gate[i] & 0xffff0000u);
+        made[i] = pack_bf16(a / (1.0f + __expf(-a)) * __uint_as_float(up[i] << 16),
+                            b / (1.0f + __expf(-b)) * __uint_as_float(up[i] & 0xffff0000u));
+    }
+    *(uint4*)(out + at) = make_uint4(made[0], made[1], made[2], made[3]);
+}

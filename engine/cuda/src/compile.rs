@@ -76,7 +76,7 @@ fn cached(name: &str, text: &str, architecture: &str, cache: Option<&Path>) -> R
 }
 
 /// A cache that cannot be written costs the next start its compile time and nothing else.
-fn keep(file: &Path, code: &[u8]) {
+pub(crate) fn keep(file: &Path, code: &[u8]) {
     let Some(folder) = file.parent() else { return };
     let half = PathBuf::from(format!("{}.{}", file.display(), std::process::id()));
     let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&half, code));

@@ -1,10 +1,12 @@
 //! The compiled kernels, by name.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use cudarc::driver::sys;
 use device::DeviceError;
 
+use crate::blas::Blas;
 use crate::compile::SOURCES;
 use crate::driver::Driver;
 
@@ -27,16 +29,23 @@ pub(crate) fn shared_limit(name: &str, capability: (i32, i32)) -> u32 {
 pub(crate) struct Kernels {
     libraries: Vec<(&'static str, sys::CUlibrary)>,
     found: BTreeMap<String, sys::CUkernel>,
+    /// cuBLASLt, where it is installed.
+    pub(crate) library: Option<Blas>,
 }
 
 impl Kernels {
-    pub(crate) fn load(driver: &Driver, images: &[Vec<u8>]) -> Result<Self, DeviceError> {
+    /// `cache` keeps what the library was found to do best.
+    pub(crate) fn load(
+        driver: &Driver,
+        images: &[Vec<u8>],
+        cache: Option<&Path>,
+    ) -> Result<Self, DeviceError> {
         let libraries = SOURCES
             .iter()
             .zip(images)
             .map(|(&(name, _), image)| Ok((name, driver.load(image)?)))
             .collect::<Result<_, DeviceError>>()?;
-        Ok(Self { libraries, found: BTreeMap::new() })
+        Ok(Self { libraries, found: BTreeMap::new(), library: Blas::open(driver, cache) })
     }
 
     pub(crate) fn get(&mut self, driver: &Driver, name: &str) -> Result<sys::CUkernel, DeviceError> {

@@ -2,6 +2,7 @@
 
 use device::DeviceError;
 
+use crate::blas::Operands;
 use crate::driver::{Driver, Geometry, Stream};
 use crate::kernels::Kernels;
 use crate::lower::{Place, Step};
@@ -14,6 +15,16 @@ pub(crate) fn launch_step(
     step: &Step,
     resolve: &mut impl FnMut(&Place) -> u64,
 ) -> Result<(), DeviceError> {
+    if let Some(matmul) = step.library {
+        let mut address = |index: usize| step.args[index].words(resolve).first().copied().unwrap_or(0);
+        let [left, weight, out, workspace] = [0, 1, 2, 3].map(&mut address);
+        let operands = Operands { left, weight, out, workspace };
+        return match &mut kernels.library {
+            // SAFETY: as below.
+            Some(blas) => unsafe { blas.launch(driver, stream, matmul, operands) },
+            None => Err(DeviceError::LaneLost { lane: "cuda", what: "cuBLASLt is not there".to_owned() }),
+        };
+    }
     let kernel = kernels.get(driver, &step.kernel)?;
     let &Step { grid, block, shared, cluster, .. } = step;
     let geometry = Geometry { grid, block, shared, cluster };

@@ -5,6 +5,7 @@
 //! [`CudaBackend`] records them as graphs and launches those.
 
 mod backend;
+mod blas;
 pub mod compile;
 mod driver;
 mod executable;

@@ -130,11 +130,12 @@ impl Store {
         let wide: Vec<WeightId> = self
             .derived
             .keys()
-            .filter_map(|derived| match *derived {
-                Derived::Plain { id, bf16: true }
+            .flat_map(|derived| match derived {
+                &(Derived::Plain { id, bf16: true }
                 | Derived::Conv { id, bf16: true }
-                | Derived::Transposed { id, bf16: true, .. } => Some(id),
-                _ => None,
+                | Derived::Transposed { id, bf16: true, .. }) => vec![id],
+                Derived::Stacked { ids } => ids.clone(),
+                _ => Vec::new(),
             })
             .collect();
         for id in wide {
@@ -212,6 +213,17 @@ impl Store {
                 self.derived.insert(Derived::SnakeInverse { alpha, beta }, second);
                 Ok(if matches!(derived, Derived::SnakeAlpha { .. }) { first } else { second })
             }
+            Derived::Stacked { ref ids } => {
+                let counts: Vec<usize> = ids.iter().map(|id| self.shape(*id).iter().product()).collect();
+                let at = self.take(shop, 2 * counts.iter().sum::<usize>(), ids[0])?;
+                let mut to = at;
+                for (&id, count) in ids.iter().zip(counts) {
+                    let from = self.f32_of(id)?;
+                    each(shop, "to_bf16", count, vec![address(from), address(to), long(count)])?;
+                    to += 2 * count as u64;
+                }
+                Ok(at)
+            }
             Derived::Tables { ref ids, bf16 } => {
                 let mut list = Vec::new();
                 for &id in ids {
@@ -276,7 +288,8 @@ impl Store {
 /// Runs an elementwise kernel over `n` values now.
 fn each(shop: &mut Workshop<'_>, kernel: &'static str, n: usize, args: Vec<Arg>) -> Result<(), DeviceError> {
     let blocks = u32::try_from(n.div_ceil(256).clamp(1, 8192)).unwrap_or(1);
-    let step = Step { kernel: kernel.into(), grid: [blocks, 1, 1], block: 256, shared: 0, cluster: 1, args };
+    let (kernel, grid) = (kernel.into(), [blocks, 1, 1]);
+    let step = Step { library: None, kernel, grid, block: 256, shared: 0, cluster: 1, args };
     launch_step(shop.driver, shop.kernels, shop.stream, &step, &mut |_| 0)
 }
 

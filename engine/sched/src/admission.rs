@@ -81,11 +81,12 @@ impl Sched {
         for encode in self.encodes.values().filter(|encode| encode.launch.is_none()) {
             lane += self.encode_cost(encode);
         }
-        let deadline_aware =
-            self.config.prefill_policy != PrefillPolicy::PrefillFirst && !self.prefill_first();
+        // A prompt that takes the step along waits for nobody's slack.
+        let deadline_aware = self.config.prefill_policy != PrefillPolicy::PrefillFirst
+            && !self.prefill_first()
+            && !self.takes_riders(self.pace.contexts, 1, prompt_tokens);
         // A pack is cut to what slack allows, and one prompt always goes: one prompt's time decides.
-        let short = deadline_aware
-            && self.slack_for_prefills(&view) < self.pack_delay(self.pace.contexts, 1, prompt_tokens);
+        let short = deadline_aware && self.slack_for_prefills(&view) < self.prefill_cost(1, prompt_tokens);
         let deferral = if short { self.config.deferral_cap } else { Span::ZERO };
         let contexts = self.pace.contexts + ahead + 1;
         let round = self.round_time(contexts, self.pace.positions.max(prompt_tokens));

@@ -144,6 +144,8 @@ pub mod reason {
     pub const PREFILL_CUT: &str = "prefill_cut_chunks_allow";
     /// Encode or prefill: nothing could be decoded meanwhile.
     pub const PREFILL_IDLE: &str = "prefill_lm_idle";
+    /// Prefill: the running contexts' step rides along.
+    pub const PREFILL_RIDE: &str = "prefill_with_riders";
     /// Encode or prefill: deferred for as long as allowed.
     pub const PREFILL_CAP: &str = "prefill_deferral_cap";
     /// Encode or prefill: the prefill-first policy.

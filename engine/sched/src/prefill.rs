@@ -30,15 +30,14 @@ impl Sched {
             (Some(encode), _) => (&[][..], encode.cost),
             (None, Some(first)) => {
                 let pages = pack.iter().map(|prefill| prefill.pages).sum();
-                let riders = self.riders(stepping, first.tokens, pages);
-                (riders, self.pack_delay(riders.len() as u32, 1, first.tokens))
+                (self.riders(stepping, first.tokens, pages), self.prefill_cost(1, first.tokens))
             }
             (None, None) => {
                 self.deferring_since = None;
                 return None;
             }
         };
-        let Some(reason) = self.may_prefill(cost, lm_idle) else {
+        let Some(reason) = self.may_prefill(cost, lm_idle, !riders.is_empty()) else {
             if self.deferring_since.is_none() {
                 self.counters.deferrals += 1;
                 self.deferring_since = Some(self.now);
@@ -84,9 +83,14 @@ impl Sched {
     }
 
     /// The rule that lets a prefill of this cost go now, if one does.
-    fn may_prefill(&self, cost: Span, lm_idle: bool) -> Option<&'static str> {
+    fn may_prefill(&self, cost: Span, lm_idle: bool, riders: bool) -> Option<&'static str> {
         if lm_idle {
             return Some(reason::PREFILL_IDLE);
+        }
+        // Who is short of slack gets a step all the same, which a prompt makes a tenth longer. Near capacity somebody
+        // always is short, and to wait for the cap would only make the same prompts late.
+        if riders {
+            return Some(reason::PREFILL_RIDE);
         }
         if self.prefill_first() {
             return Some(reason::PREFILL_FIRST);
@@ -217,8 +221,11 @@ impl Sched {
         let slack = if by_slack { self.slack_for_prefills(&self.view(self.now)) } else { Span::MAX };
         while pack.len() > 1 {
             let (rows, tokens) = (pack.len() as u32, pack.iter().map(|prefill| prefill.tokens).sum());
-            let fits = riders == 0 || self.rides(riders, rows) && tokens <= self.config.ride_tokens_max;
-            if fits && self.pack_delay(riders, rows, tokens) <= slack {
+            let fits = match riders {
+                0 => self.prefill_cost(rows, tokens) <= slack,
+                _ => self.takes_riders(riders, rows, tokens),
+            };
+            if fits {
                 return;
             }
             pack.pop();

@@ -20,7 +20,7 @@ impl Sched {
         let running = step.len() as u32;
         let all = self.index.stepping.len() == step.len();
         let room = self.pages.available() >= pages.saturating_add(running);
-        let fits = all && room && tokens <= self.config.ride_tokens_max && self.rides(running, 1);
+        let fits = all && room && self.takes_riders(running, 1, tokens);
         if fits { step } else { &[] }
     }
 
@@ -29,10 +29,15 @@ impl Sched {
         self.profile.decode_bucket(running.saturating_add(prompts))
     }
 
+    /// Whether the step of so many running contexts may ride along with prompts of so many positions together.
+    pub(crate) fn takes_riders(&self, running: u32, prompts: u32, tokens: u32) -> bool {
+        tokens <= self.config.ride_tokens_max && self.rides(running, prompts)
+    }
+
     /// Predicted time of a launch of so many prompts, of `tokens` positions together, beside the step of `running`
     /// contexts if that may ride along.
     pub(crate) fn pack_cost(&self, running: u32, prompts: u32, tokens: u32) -> Span {
-        if tokens <= self.config.ride_tokens_max && self.rides(running, prompts) {
+        if self.takes_riders(running, prompts, tokens) {
             let bucket = self.ride_bucket(running, prompts);
             self.profile.cost(Stage::Prefill, Partition::Lm, bucket, tokens.max(1))
         } else {
@@ -43,7 +48,7 @@ impl Sched {
     /// What of it running contexts lose: all but their step, where that rides along.
     pub(crate) fn pack_delay(&self, running: u32, prompts: u32, tokens: u32) -> Span {
         let cost = self.pack_cost(running, prompts, tokens);
-        if tokens <= self.config.ride_tokens_max && self.rides(running, prompts) {
+        if self.takes_riders(running, prompts, tokens) {
             (cost - self.round_time(running, self.pace.positions)).max(Span::ZERO)
         } else {
             cost

@@ -24,6 +24,9 @@ pub use options::{Clock, CudaOptions, Notify};
 
 /// Launches one executable may have in flight.
 const IN_FLIGHT_MAX: usize = 3;
+/// SMs that the tiles of the kernels here fill, and the rows from which the library multiplies where there are fewer.
+const OWN_TILES_SMS: u32 = 96;
+const FROM_ON_FEW_SMS: usize = 33;
 /// What helps when working memory does not fit.
 const ARENA_REMEDY: &str = "lower engine.contexts_max";
 
@@ -34,6 +37,8 @@ struct Arena {
     bytes: usize,
     counters_at: u64,
     counters: usize,
+    /// What the library works in, where it is there.
+    workspace_at: u64,
 }
 
 /// The streams of a lane: its own partition's, and the whole device's.
@@ -61,6 +66,7 @@ pub struct CudaBackend {
     store: Store,
     kernels: Kernels,
     precision: Precision,
+    library_from: Option<usize>,
     poison: bool,
     scratch_slot: i32,
     lost: Option<String>,
@@ -104,9 +110,9 @@ impl CudaBackend {
         let architecture = compile::architecture(driver.capability);
         let images = compile::compile_all(&architecture, options.kernel_cache.as_deref())?;
         // A kept file that has been damaged must not keep the engine from starting.
-        let kernels = match Kernels::load(&driver, &images) {
+        let kernels = match Kernels::load(&driver, &images, options.kernel_cache.as_deref()) {
             Err(_) if options.kernel_cache.is_some() => {
-                Kernels::load(&driver, &compile::compile_all(&architecture, None)?)
+                Kernels::load(&driver, &compile::compile_all(&architecture, None)?, None)
             }
             loaded => loaded,
         };
@@ -138,6 +144,7 @@ impl CudaBackend {
             store: Store::new(options.slots + 1),
             kernels,
             precision: options.precision,
+            library_from: options.library_from,
             poison: options.poison,
             scratch_slot: i32::try_from(options.slots).unwrap_or(i32::MAX),
             lost: None,
@@ -193,6 +200,14 @@ impl Backend for CudaBackend {
             sms: self.driver.partition_sms(key.partition),
             shared_max: shared_max(self.driver.capability) as usize,
             hopper: compile::is_hopper(self.driver.capability),
+            library_from: self.kernels.library.as_ref().and(self.library_from).map(|from| {
+                // The tiles of the kernels here were chosen for this many SMs and more.
+                if self.driver.partition_sms(key.partition) < OWN_TILES_SMS {
+                    from.min(FROM_ON_FEW_SMS)
+                } else {
+                    from
+                }
+            }),
         };
         let mut variants = Vec::new();
         for shape in shapes(key, program) {
@@ -304,13 +319,22 @@ impl Backend for CudaBackend {
             Precision::F32 => "f32",
             Precision::Bf16 => "bf16",
         };
-        if self.driver.is_split() {
+        let shared = if self.driver.is_split() {
             let lm = self.driver.partition_sms(Partition::Lm);
             let background = self.driver.partition_sms(Partition::Background);
-            format!("cuda ({name}, {precision}): {sms} SMs, lm {lm}, background {background}")
+            format!("lm {lm}, background {background}")
         } else {
-            format!("cuda ({name}, {precision}): {sms} SMs, not split ({})", self.driver.unsplit)
-        }
+            format!("not split ({})", self.driver.unsplit)
+        };
+        // It is quicker with than without, so who starts it should know.
+        let library = match (self.precision, &self.kernels.library) {
+            (Precision::F32, _) => "",
+            (Precision::Bf16, Some(_)) => "; large batches by cuBLASLt",
+            (Precision::Bf16, None) => {
+                "; without cuBLASLt, which is not in the library path, large batches take longer"
+            }
+        };
+        format!("cuda ({name}, {precision}): {sms} SMs, {shared}{library}")
     }
 }
 

@@ -23,22 +23,28 @@ pub struct CudaOptions {
     pub background_sms: u32,
     /// Where compiled kernels are kept; `None` compiles at every start.
     pub kernel_cache: Option<PathBuf>,
+    /// Rows from which the library (cuBLASLt) multiplies, where it can be loaded; `None` leaves it alone.
+    pub library_from: Option<usize>,
     /// Fill working memory with NaN before each launch, so that nothing unwritten goes unseen.
     pub poison: bool,
     pub clock: Clock,
     pub notify: Notify,
 }
 
+/// Below, norms and gates inside the kernels here are worth more than the library's tiles (docs/performance.md).
+const LIBRARY_FROM: usize = 72;
+
 impl CudaOptions {
-    /// bf16, a quarter of the SMs for the background lane of a card as large as an H200.
+    /// bf16, some two fifths of the SMs for the background lane of a card as large as an H200.
     #[must_use]
     pub fn new(ordinal: u32, slots: usize, clock: Clock, notify: Notify) -> Self {
         Self {
             ordinal,
             slots,
             precision: Precision::Bf16,
-            background_sms: 32,
+            background_sms: 56,
             kernel_cache: None,
+            library_from: Some(LIBRARY_FROM),
             poison: false,
             clock,
             notify,

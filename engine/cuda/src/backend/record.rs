@@ -5,6 +5,7 @@ use device::{DeviceError, ExecutableId};
 use contract::Partition;
 
 use super::{ARENA_REMEDY, Arena, CudaBackend, arena_index, home, lane_index};
+use crate::blas::WORKSPACE_BYTES;
 use crate::executable::{Executable, Variant};
 use crate::launcher::launch_step;
 use crate::lower::{Place, Precision};
@@ -22,6 +23,9 @@ impl CudaBackend {
             for variant in 0..variants {
                 count += usize::from(self.capture(index, variant)?);
             }
+        }
+        if let Some(library) = &mut self.kernels.library {
+            library.keep();
         }
         if self.precision == Precision::Bf16 {
             self.store.release_plain(&mut self.driver);
@@ -84,7 +88,11 @@ impl CudaBackend {
             let mut resolve = resolver(executable, &executable.variants[variant], &self.store, arena);
             // Kernels are looked up before the recording begins: loading one is not allowed inside it.
             for step in &lowered.steps {
-                self.kernels.get(&self.driver, &step.kernel)?;
+                match step.library {
+                    // Nor may the library choose and load there: it does both at the first use of a shape.
+                    Some(_) => launch_step(&self.driver, &mut self.kernels, stream, step, &mut resolve)?,
+                    None => drop(self.kernels.get(&self.driver, &step.kernel)?),
+                }
             }
             let (driver, kernels, poison) = (&self.driver, &mut self.kernels, self.poison);
             driver.capture(stream, || {
@@ -120,6 +128,10 @@ impl CudaBackend {
             bytes,
             counters_at: self.driver.take(4 * counters, "counters", ARENA_REMEDY)?,
             counters,
+            workspace_at: match (arena.workspace_at, &self.kernels.library) {
+                (0, Some(_)) => self.driver.take(WORKSPACE_BYTES, "the library's memory", ARENA_REMEDY)?,
+                (known, _) => known,
+            },
         };
         for executable in self.executables.iter_mut().flatten().filter(|e| arena_index(e.key) == index) {
             for variant in &mut executable.variants {
@@ -150,5 +162,6 @@ fn resolver<'a>(
         Place::State(state) => store.state_at(*state),
         Place::Pages(pages) => store.pages_at(*pages),
         Place::Counters => arena.counters_at,
+        Place::Workspace => arena.workspace_at,
     }
 }

@@ -4,6 +4,7 @@
 //! first. Nothing here is shared between threads: the engine thread owns it all.
 
 mod open;
+mod streams;
 
 use std::ffi::{CStr, CString, c_void};
 use std::mem::MaybeUninit;
@@ -126,38 +127,6 @@ impl Driver {
             Partition::Background if background > 0 => 0..background,
             Partition::Lm => background..background + self.partition_sms(partition),
             Partition::Background | Partition::Whole => 0..self.sms,
-        }
-    }
-
-    /// A stream on a partition. With `urgent`, of the highest priority there is.
-    pub(crate) fn stream(&mut self, partition: Partition, urgent: bool) -> Result<Stream, DeviceError> {
-        // SAFETY: plain calls with pointers to locals, each checked.
-        unsafe {
-            let (mut least, mut greatest) = (0, 0);
-            check(sys::cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest), "priorities")?;
-            let priority = if urgent { greatest } else { least };
-            let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-            let mut raw = std::ptr::null_mut();
-            let green = match partition {
-                Partition::Lm => self.lm.as_ref(),
-                Partition::Background => self.background.as_ref(),
-                Partition::Whole => None,
-            };
-            let context = match green {
-                Some(green) => {
-                    check(
-                        sys::cuGreenCtxStreamCreate(&raw mut raw, green.handle, flags, priority),
-                        "a stream",
-                    )?;
-                    green.context
-                }
-                None => {
-                    check(sys::cuStreamCreateWithPriority(&raw mut raw, flags, priority), "a stream")?;
-                    self.primary
-                }
-            };
-            self.streams.push(raw);
-            Ok(Stream { raw, context })
         }
     }
 
@@ -309,6 +278,13 @@ impl Driver {
             check(sys::cuEventCreate(&raw mut after, 0), "an event")?;
         }
         Ok(Events { before, after })
+    }
+
+    pub(crate) fn discard_events(&self, events: Events) {
+        for event in [events.before, events.after] {
+            // SAFETY: made by `events`; nothing waits for it any more.
+            let _ = unsafe { sys::cuEventDestroy_v2(event) };
+        }
     }
 
     pub(crate) fn mark(&self, event: sys::CUevent, stream: Stream) -> Result<(), DeviceError> {

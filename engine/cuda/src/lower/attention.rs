@@ -22,6 +22,8 @@ struct Heads<'a> {
     positions: Option<ValueId>,
     position: usize,
     steps: usize,
+    q_stride: usize,
+    kv_stride: usize,
 }
 
 /// `struct Keys` of `attention.cu`.
@@ -35,13 +37,7 @@ struct Keys {
     values: i64,
 }
 
-impl<'a> Heads<'a> {
-    /// Heads without norms, `steps` consecutive positions a batch row from 0 on.
-    fn plain(q: ValueId, k: ValueId, v: ValueId, shape: &'a AttentionShape, steps: usize) -> Self {
-        let [q, k, v] = [q, k, v].map(|id| field(Place::Value(id)));
-        Self { q, k, v, q_norm: None, k_norm: None, eps: 0.0, shape, positions: None, position: 0, steps }
-    }
-
+impl Heads<'_> {
     fn arg(&self) -> Arg {
         let &AttentionShape { heads, kv_heads, head_dim, rope, scale } = self.shape;
         debug_assert!(head_dim <= DIM_MAX, "a head of {head_dim} columns");
@@ -63,6 +59,8 @@ impl<'a> Heads<'a> {
             super::maybe(self.positions),
             int_field(self.position),
             int_field(self.steps),
+            int_field(self.q_stride),
+            int_field(self.kv_stride),
         ])
     }
 }
@@ -102,6 +100,20 @@ const APPEND_PAIRS: usize = THREADS as usize / 32 / 2;
 const NO_WINDOW: usize = i32::MAX as usize;
 
 impl Lowering<'_> {
+    /// Heads without norms, `steps` consecutive positions a batch row from 0 on.
+    fn heads<'a>(
+        &self,
+        q: ValueId,
+        k: ValueId,
+        v: ValueId,
+        shape: &'a AttentionShape,
+        steps: usize,
+    ) -> Heads<'a> {
+        let [(q, q_stride), (k, kv_stride), (v, _)] = [q, k, v].map(|id| self.rows_at(id));
+        let (q_norm, k_norm, eps, positions, position) = (None, None, 0.0, None, 0);
+        Heads { q, k, v, q_norm, k_norm, eps, shape, positions, position, steps, q_stride, kv_stride }
+    }
+
     pub(super) fn attention(&mut self, op: &Op) {
         match op {
             Op::PagedAttention { .. } => self.paged(op),
@@ -145,7 +157,7 @@ impl Lowering<'_> {
             k_norm,
             eps: norm_eps,
             positions: Some(positions),
-            ..Heads::plain(q, k, v, shape, 1)
+            ..self.heads(q, k, v, shape, 1)
         };
         let keys = Keys {
             pages: Field::At(Place::Pages(pages), first as u64),
@@ -168,7 +180,7 @@ impl Lowering<'_> {
             return;
         };
         let steps = self.steps_of(q);
-        let heads = Heads { q_norm, k_norm, eps: norm_eps, position, ..Heads::plain(q, k, v, shape, steps) };
+        let heads = Heads { q_norm, k_norm, eps: norm_eps, position, ..self.heads(q, k, v, shape, steps) };
         // Keys and values are two values of the program; the kernel wants the way from one to the other, which
         // only the arena's layout tells: both are placed as one piece of working memory of the first.
         let capacity = self.steps_of(keys);
@@ -202,7 +214,7 @@ impl Lowering<'_> {
         let rows = self.rows_of(q);
         let half = rows * self.cols(k);
         let cache = self.temp(2 * half * Storage::F32.bytes());
-        let heads = Heads::plain(q, k, v, shape, rows);
+        let heads = self.heads(q, k, v, shape, rows);
         let keys = Keys {
             pages: field(cache),
             owner: None,
@@ -264,7 +276,7 @@ impl Lowering<'_> {
             return;
         };
         let steps = self.steps_of(q);
-        let heads = Heads::plain(q, k, v, shape, steps);
+        let heads = self.heads(q, k, v, shape, steps);
         let kernel = format!("attend_window_{}_{}", self.storage(out).letter(), parts(shape.head_dim));
         let args = vec![
             heads.arg(),

@@ -63,7 +63,7 @@ impl Lowering<'_> {
                     scale: None,
                 };
                 let factor = Factor {
-                    weight: Derived::Conv { id: weight, bf16: work.is_bf16() },
+                    weight: field(Place::Weight(Derived::Conv { id: weight, bf16: work.is_bf16() })),
                     bias: maybe_vector(bias),
                     out: Place::Value(out),
                     cols: self.cols(out),
@@ -102,7 +102,11 @@ impl Lowering<'_> {
                     scale: None,
                 };
                 let factor = Factor {
-                    weight: Derived::Transposed { id: weight, stride, bf16: work.is_bf16() },
+                    weight: field(Place::Weight(Derived::Transposed {
+                        id: weight,
+                        stride,
+                        bf16: work.is_bf16(),
+                    })),
                     bias: bias
                         .map_or(Place::Null, |id| Place::Weight(Derived::Repeated { id, times: stride })),
                     out: Place::Value(out),
@@ -144,7 +148,7 @@ impl Lowering<'_> {
                     scale: None,
                 };
                 let factor = Factor {
-                    weight: Derived::Conv { id: weight, bf16: false },
+                    weight: field(Place::Weight(Derived::Conv { id: weight, bf16: false })),
                     bias: maybe_vector(bias),
                     out: Place::Value(out),
                     cols: self.cols(out),

@@ -12,7 +12,7 @@ use super::{
 
 /// One matrix of a product.
 pub(super) struct Factor {
-    pub(super) weight: Derived,
+    pub(super) weight: Field,
     pub(super) bias: Place,
     pub(super) out: Place,
     /// Columns of the result.
@@ -83,12 +83,23 @@ impl Lowering<'_> {
         match self.program.ops[index] {
             Op::Linear { input, .. } => {
                 let group = self.siblings(index);
+                let program = self.program;
+                program.ops[index..index + group].iter().for_each(|op| self.forget_scales(op));
+                if let Some(taken) = self.library_linear(index, group) {
+                    return taken;
+                }
                 let left = self.left(input);
                 let mut factors = Vec::new();
+                let weights = weights_of(&self.program.ops[index..index + group]);
                 let (mut act, mut sum, mut storage, mut norm) = (None, None, Storage::F32, None);
                 for op in &self.program.ops[index..index + group] {
                     let Op::Linear { weight, bias, activation, residual, out, .. } = *op else { continue };
-                    factors.push(self.factor_of(weight, bias, out));
+                    factors.push(Factor {
+                        weight: self.weight_in(&weights, weight),
+                        bias: maybe_vector(bias),
+                        out: Place::Value(out),
+                        cols: self.cols(out),
+                    });
                     act = activation;
                     sum = residual.map(|id| (Place::Value(id), self.storage(id)));
                     storage = self.storage(out);
@@ -128,17 +139,20 @@ impl Lowering<'_> {
         1 + more.take_while(|op| plain(op) == Some(first)).count()
     }
 
-    fn factor_of(&self, weight: WeightId, bias: Option<WeightId>, out: ValueId) -> Factor {
-        Factor {
-            weight: Derived::Plain { id: weight, bf16: self.factor().is_bf16() },
-            bias: maybe_vector(bias),
-            out: Place::Value(out),
-            cols: self.cols(out),
+    /// Where `weight` lies, one of those that are multiplied together: in bf16 they lie one below the other, so that the
+    /// library can take them for one.
+    fn weight_in(&self, weights: &[WeightId], weight: WeightId) -> Field {
+        if weights.len() < 2 || !self.factor().is_bf16() {
+            return field(self.matrix(weight));
         }
+        let values = |id: &WeightId| self.catalog.weight(*id).map_or(0, |info| info.shape.iter().product());
+        let before = weights.iter().take_while(|id| **id != weight).map(values).sum::<usize>();
+        let bytes = (before * Storage::Bf16.bytes()) as u64;
+        Field::At(Place::Weight(Derived::Stacked { ids: weights.to_vec() }), bytes)
     }
 
     /// A value as the left factor, brought to the factors' type.
-    fn left(&mut self, input: ValueId) -> Left {
+    pub(super) fn left(&mut self, input: ValueId) -> Left {
         let (rows, cols) = (self.rows_of(input), self.cols(input));
         let place = if self.storage(input) == self.factor() {
             Place::Value(input)
@@ -156,24 +170,26 @@ impl Lowering<'_> {
         let [gate, up, down] = weights;
         let (rows, factor) = (self.rows_of(input), self.factor());
         let inner = self.catalog.weight(gate).map_or(0, |weight| weight.shape[0]);
-        let left = self.left(input);
         let between = self.temp(rows * inner * factor.bytes());
-        let plain = |id, out: &Place| Factor {
-            weight: Derived::Plain { id, bf16: factor.is_bf16() },
-            bias: Place::Null,
-            out: out.clone(),
-            cols: inner,
-        };
-        self.product(Product {
-            left,
-            factors: vec![plain(gate, &between), plain(up, &between)],
-            gated: true,
-            activation: None,
-            residual: None,
-            out: factor,
-            factor,
-            norm: None,
-        });
+        if !self.library_gates(input, gate, up, &between) {
+            let left = self.left(input);
+            let factors = [gate, up].map(|id| Factor {
+                weight: self.weight_in(&[gate, up], id),
+                bias: Place::Null,
+                out: between.clone(),
+                cols: inner,
+            });
+            self.product(Product {
+                left,
+                factors: factors.into(),
+                gated: true,
+                activation: None,
+                residual: None,
+                out: factor,
+                factor,
+                norm: None,
+            });
+        }
         let (target, residual, taken) = match self.program.ops.get(index + 1) {
             Some(&Op::AddScaled { target, input, scale: None })
                 if input == out && self.is_last(index + 1, out) =>
@@ -182,8 +198,20 @@ impl Lowering<'_> {
             }
             _ => (out, None, 1),
         };
-        let down = self.factor_of(down, None, target);
         let storage = self.storage(target);
+        let add = residual.is_some();
+        if self.suits_library(rows, self.cols(target), inner) && (!add || storage == Storage::F32) {
+            let weight = self.matrix(down);
+            let cols = self.cols(target);
+            self.matmul(whole(between, rows, inner), weight, cols, Place::Value(target), storage, add);
+            return taken;
+        }
+        let down = Factor {
+            weight: field(self.matrix(down)),
+            bias: Place::Null,
+            out: Place::Value(target),
+            cols: self.cols(target),
+        };
         let norm = residual.as_ref().and_then(|_| self.norm_at(index + taken, target));
         let normed = self.product(Product {
             left: whole(between, rows, inner),
@@ -283,6 +311,15 @@ pub(super) fn suits_hopper(cols: &[usize], activation: Option<Activation>) -> bo
         && matches!(activation, None | Some(Activation::GeluErf | Activation::Silu))
 }
 
+/// The matrices of linear layers.
+fn weights_of(ops: &[Op]) -> Vec<WeightId> {
+    let weight = |op: &Op| match *op {
+        Op::Linear { weight, .. } => Some(weight),
+        _ => None,
+    };
+    ops.iter().filter_map(weight).collect()
+}
+
 /// All rows of a matrix, one tap.
 pub(super) fn whole(at: Place, rows: usize, cols: usize) -> Left {
     Left {
@@ -345,7 +382,7 @@ fn product_fields(product: &Product, splits: usize, partial: Place) -> Vec<Field
         int_field(left.cin),
         int_field(left.taps),
     ];
-    fields.extend(three(&|factor| field(Place::Weight(factor.weight.clone())), null()));
+    fields.extend(three(&|factor| factor.weight.clone(), null()));
     fields.extend(three(&|factor| field(factor.out.clone()), null()));
     fields.extend(three(&|factor| field(factor.bias.clone()), null()));
     fields.extend(three(&|factor| int_field(factor.cols), int_field(0)));

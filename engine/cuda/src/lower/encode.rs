@@ -37,7 +37,7 @@ impl Lowering<'_> {
                 ];
                 self.launch("spectrum", [frames, 1, 1], 256, 3 * n_fft * Storage::F32.bytes(), args);
                 let factor = Factor {
-                    weight: Derived::Plain { id: filters, bf16: false },
+                    weight: field(Place::Weight(Derived::Plain { id: filters, bf16: false })),
                     bias: Place::Null,
                     out: Place::Value(out),
                     cols: self.cols(out),

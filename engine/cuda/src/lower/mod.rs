@@ -9,6 +9,7 @@ mod conv;
 mod dense;
 mod encode;
 mod hopper;
+mod library;
 mod norm;
 #[cfg(test)]
 mod published;
@@ -25,7 +26,7 @@ use device::layout::{Block, pack};
 use device::program::{Op, Program, Rows};
 use device::{Catalog, ValueId};
 
-pub(crate) use step::{Arg, Derived, Field, Place, Step};
+pub(crate) use step::{Arg, Derived, Field, Matmul, Place, Step};
 pub use storage::Precision;
 pub(crate) use storage::Storage;
 
@@ -53,6 +54,8 @@ pub(crate) struct Target {
     pub(crate) shared_max: usize,
     /// Whether the kernels for Hopper's matrix instructions were compiled.
     pub(crate) hopper: bool,
+    /// Rows from which the library multiplies, where it is there and products are in bf16.
+    pub(crate) library_from: Option<usize>,
 }
 
 /// Launches in order, and where what they touch lies in the arena.
@@ -81,6 +84,7 @@ pub(crate) fn lower(program: &Program, catalog: &Catalog, shape: Shape, target: 
         counters: 0,
         caches: Vec::new(),
         scaled: Vec::new(),
+        parts: Vec::new(),
     };
     let mut index = 0;
     while index < program.ops.len() {
@@ -95,6 +99,7 @@ pub(crate) fn poison_step(at: u64, words: usize) -> Step {
     let blocks = words.div_ceil(THREADS as usize).clamp(1, BLOCKS_MAX as usize);
     let grid = [u32::try_from(blocks).unwrap_or(1), 1, 1];
     Step {
+        library: None,
         kernel: "poison".into(),
         grid,
         block: THREADS,
@@ -122,6 +127,8 @@ pub(crate) struct Lowering<'a> {
     caches: Vec<((ValueId, ValueId), Place)>,
     /// Normed rows that products left to be scaled by their readers.
     scaled: Vec<(ValueId, norm::RowScale)>,
+    /// Values that are columns of a wider result.
+    parts: Vec<(ValueId, library::Part)>,
 }
 
 impl<'a> Lowering<'a> {
@@ -197,6 +204,7 @@ impl<'a> Lowering<'a> {
     ) {
         let grid = grid.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         self.steps.push(Step {
+            library: None,
             kernel: kernel.into(),
             grid,
             block,

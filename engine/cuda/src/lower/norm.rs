@@ -52,10 +52,15 @@ impl Lowering<'_> {
 
     fn suits(&self, op: &Op) -> bool {
         match *op {
-            Op::Linear { activation, out, .. } => suits_hopper(&[self.cols(out)], activation),
-            Op::GatedMlp { gate, .. } => {
+            Op::Linear { input, activation, out, .. } => {
+                let cols = self.cols(out);
+                suits_hopper(&[cols], activation)
+                    && !self.suits_library(self.rows_of(input), cols, self.cols(input))
+            }
+            Op::GatedMlp { input, gate, .. } => {
                 let inner = self.catalog.weight(gate).map_or(0, |weight| weight.shape[0]);
                 suits_hopper(&[inner], None)
+                    && !self.suits_library(self.rows_of(input), inner, self.cols(input))
             }
             _ => false,
         }
@@ -68,12 +73,13 @@ impl Lowering<'_> {
 
     /// What `op` writes is what it says from here on.
     pub(super) fn forget_scales(&mut self, op: &Op) {
-        if self.scaled.is_empty() {
+        if self.scaled.is_empty() && self.parts.is_empty() {
             return;
         }
         for operand in op.operands() {
             if !matches!(operand.role, Role::Read) {
                 self.scaled.retain(|(id, _)| *id != operand.value);
+                self.parts.retain(|(id, _)| *id != operand.value);
             }
         }
     }

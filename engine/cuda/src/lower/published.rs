@@ -170,13 +170,20 @@ fn assert_launchable(step: &Step, capability: (i32, i32), context: &str) {
 
 #[test]
 fn every_launch_of_both_published_sizes_is_one_a_card_takes() {
-    let hopper = Target { precision: Precision::Bf16, sms: 0, shared_max: 220 << 10, hopper: true };
+    let hopper = Target {
+        precision: Precision::Bf16,
+        sms: 0,
+        shared_max: 220 << 10,
+        hopper: true,
+        library_from: None,
+    };
     let ampere = Target { shared_max: 96 << 10, hopper: false, ..hopper };
+    let with_library = Target { library_from: Some(96), ..hopper };
     for (name, size) in &*SIZES {
-        for (target, capability) in [(hopper, (9, 0)), (ampere, (8, 0))] {
+        for (target, capability) in [(hopper, (9, 0)), (ampere, (8, 0)), (with_library, (9, 0))] {
             let mut lowered_any = 0;
             size.each(target, |program, shape, lowered| {
-                for step in &lowered.steps {
+                for step in lowered.steps.iter().filter(|step| step.library.is_none()) {
                     assert_launchable(step, capability, &format!("{name} {program} {shape:?}"));
                 }
                 lowered_any += 1;

@@ -104,9 +104,14 @@ impl Lowering<'_> {
                 self.by_row("mask_rows".to_owned(), out, args);
             }
             Op::RmsNorm { input, weight, eps, out } => {
+                let cols = self.cols(out);
+                let args = vec![value(input), at(vector(weight)), float(eps), value(out), int(cols)];
+                let narrows = self.storage(input) == Storage::F32 && self.storage(out).is_bf16();
+                if narrows && cols.is_multiple_of(128) && cols <= 4096 {
+                    let threads = u32::try_from(cols / 4).unwrap_or(1);
+                    return self.launch("rms_norm_wide", [self.rows_of(out), 1, 1], threads, 0, args);
+                }
                 let kernel = self.pair("rms_norm", input, out);
-                let args =
-                    vec![value(input), at(vector(weight)), float(eps), value(out), int(self.cols(out))];
                 self.by_row(kernel, out, args);
             }
             Op::LayerNorm { input, weight, bias, eps, out } => {

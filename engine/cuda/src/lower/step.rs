@@ -21,6 +21,8 @@ pub(crate) enum Derived {
     SnakeAlpha { alpha: WeightId, beta: WeightId },
     /// `1 / (exp(beta) + 1e-9)`.
     SnakeInverse { alpha: WeightId, beta: WeightId },
+    /// Matrices with the same columns, one below the other, in bf16.
+    Stacked { ids: Vec<WeightId> },
     /// Addresses of tables.
     Tables { ids: Vec<WeightId>, bf16: bool },
     /// `theta^(-2i/dim)` for half a head; `theta` by its bits.
@@ -38,6 +40,8 @@ pub(crate) enum Place {
     Pages(PagedId),
     /// Zeroed words that every launch leaves zeroed.
     Counters,
+    /// Memory the library works in.
+    Workspace,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -56,9 +60,22 @@ pub(crate) enum Arg {
     Struct(Vec<Field>),
 }
 
+/// `out [rows, cols] = left [rows, depth] @ weight [cols, depth]^T`, both in bf16, added to what stands in `out` when
+/// asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Matmul {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) depth: usize,
+    pub(crate) out_bf16: bool,
+    pub(crate) add: bool,
+}
+
 /// One kernel launch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
+    /// A product by the library: left, weight, out, workspace are its arguments, and the rest is the library's to choose.
+    pub(crate) library: Option<Matmul>,
     pub(crate) kernel: Cow<'static, str>,
     pub(crate) grid: [u32; 3],
     pub(crate) block: u32,

@@ -8,7 +8,8 @@ use super::*;
 use crate::compile::{SOURCES, compile_all};
 use crate::kernels::file_of;
 
-const BF16: Target = Target { precision: Precision::Bf16, sms: 132, shared_max: 220 << 10, hopper: false };
+const BF16: Target =
+    Target { precision: Precision::Bf16, sms: 132, shared_max: 220 << 10, hopper: false, library_from: None };
 const HOPPER: Target = Target { hopper: true, ..BF16 };
 const F32: Target = Target { precision: Precision::F32, ..BF16 };
 
@@ -284,6 +285,41 @@ fn unit(bench: &mut Bench, channels: usize) -> Program {
 }
 
 #[test]
+fn products_of_many_rows_go_to_the_library_with_q_k_and_v_as_one_and_norms_by_themselves() {
+    let mut bench = Bench::default();
+    let program = layer(&mut bench, 1, 128);
+    let target = Target { library_from: Some(96), ..HOPPER };
+    let few = bench.lower(&program, 80, target);
+    assert!(few.steps.iter().all(|step| step.library.is_none()), "{:?}", kernels(&few));
+    let many = bench.lower(&program, 96, target);
+    let layer_of = ["rms_norm_wide", "matmul", "attend_pair_pages", "matmul"];
+    let mlp = ["matmul", "gated_silu", "matmul"];
+    let names = kernels(&many);
+    assert!(names.windows(4).any(|names| names[1..] == layer_of[1..]), "{names:?}");
+    assert!(names.windows(3).any(|names| names == mlp), "{names:?}");
+    let shapes: Vec<_> = many
+        .steps
+        .iter()
+        .filter_map(|step| step.library)
+        .map(|it| (it.rows, it.cols, it.depth, it.add))
+        .collect();
+    // Two query heads and one of keys and of values; out; gate and up; down.
+    assert_eq!(
+        shapes,
+        [(96, 512, 64, false), (96, 64, 256, true), (96, 256, 64, false), (96, 64, 128, true)]
+    );
+    let sms_alone = bench.lower(&program, 96, HOPPER);
+    assert!(sms_alone.steps.iter().all(|step| step.library.is_none()));
+    assert!(
+        bench
+            .lower(&program, 96, Target { precision: Precision::F32, ..target })
+            .steps
+            .iter()
+            .all(|it| it.library.is_none())
+    );
+}
+
+#[test]
 fn wide_stages_of_a_codec_are_not_laid_out_first_where_a_block_holds_their_window() {
     let mut bench = Bench::default();
     let program = unit(&mut bench, 96);
@@ -319,12 +355,14 @@ fn every_kernel_a_lowering_names_is_in_the_machine_code_it_is_looked_up_in() {
         for program in &programs {
             for target in targets {
                 for batch in [2, 12, 20, 50, 100, 200] {
-                    let lowered = bench.lower(program, batch, target);
-                    names.extend(kernels(&lowered).into_iter().map(str::to_owned));
+                    for library_from in [None, Some(50)] {
+                        let lowered = bench.lower(program, batch, Target { library_from, ..target });
+                        names.extend(kernels(&lowered).into_iter().map(str::to_owned));
+                    }
                 }
             }
         }
-        for name in names {
+        for name in names.into_iter().filter(|name| name != library::LIBRARY) {
             assert!(
                 holds(&code, &name),
                 "there is no kernel {name} in {} for {architecture}",

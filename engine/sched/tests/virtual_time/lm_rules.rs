@@ -118,7 +118,7 @@ fn the_step_of_running_contexts_rides_along_with_a_prompt_within_its_bounds() {
 }
 
 #[test]
-fn a_prompt_with_riders_waits_for_no_slack_but_what_it_takes_beyond_their_step() {
+fn a_prompt_with_riders_waits_for_nobodys_slack() {
     // A prompt by itself takes 400 ms, more than anybody has in hand; in a step it makes that 3 ms longer.
     let step = CostTable::linear(40_000, 0, 0, 16, 1024);
     let ride = CostTable::linear(43_000, 0, 0, 16, 1024);
@@ -142,7 +142,7 @@ fn a_prompt_with_riders_waits_for_no_slack_but_what_it_takes_beyond_their_step()
             .map(|(at, _, why)| (at.since(self::at(1_700)), why))
     };
     let (waited, why) = begun(16).expect("it begins");
-    assert_eq!(why, reason::PREFILL_SLACK);
+    assert_eq!(why, reason::PREFILL_RIDE);
     assert!(waited <= ms(44), "{waited}: only for the launch in flight");
     assert!(begun(0).is_some_and(|(alone, _)| alone > waited), "by itself it waits longer");
 }
