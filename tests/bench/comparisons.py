@@ -18,9 +18,9 @@ SETTINGS = {
     "limit 140 ms, two steps between prefills": "first_audio_limit_ms=140,steps_between_prefills=2",
 }
 PARTS = (0.9, 1.0, 1.3)
-WITHOUT = {"partition": "partition=off", "urgent": "urgent=off", "async": "async=off", "deadlines": "policy=prefill-first"}
-SPLITS = ((116, 16), (100, 32), (92, 40), (84, 48), (64, 68), (44, 88))
-RATES = (112, 128)
+WITHOUT = {"partition": "partition=off", "urgent": "urgent=off", "async": "async=off", "deadlines": "policy=prefill-first", "riders": "ride_rows_max=0"}
+SPLITS = ((100, 32), (92, 40), (84, 48), (76, 56), (64, 68))
+RATES = (176, 192, 208)
 
 
 def refused(rates):
@@ -72,7 +72,7 @@ def card(simulator):
     """The card's own runs beside the same simulated, and what it loses without each part or under another split."""
     sim = simulator(CARD)
     measured = json.loads((ROOT / "docs/h200.json").read_text())["runs"]
-    plain = [run for run in measured if run["workload"] == "libritts" and run["rate"] in RATES and not run.get("devices", 1) > 1 and not run.get("set")
+    plain = [run for run in measured if run["workload"] == "libritts" and run["rate"] in RATES and (run.get("devices") or 1) == 1 and not run.get("set")
              and not run.get("model", "").endswith("0.6b")]
     rows = []
 
@@ -81,7 +81,7 @@ def card(simulator):
         row = {"name": name, "split": split, "without": without, "simulated": {}, "measured": {}}
         for rate in RATES:
             row["simulated"][str(rate)] = brief(profile_sim.rate([variant], rate, seeds=1)[name][0])
-            runs = [run for run in plain if run["rate"] == rate and run["split"] == split and run.get("without", "") == without]
+            runs = [run for run in plain if run["rate"] == rate and run["split"] == split and (run.get("without") or "") == without]
             if runs:
                 best = max(runs, key=lambda run: run["window_s"])
                 row["measured"][str(rate)] = {**brief(best), "window_s": best["window_s"]}
