@@ -48,7 +48,8 @@ def fresh_seeds(simulator, profile, search):
 
 
 def under(profile, lm, background):
-    """The profile with other parts for its two lanes: every cost is drawn through those of its partition and of the whole, c + k / parts."""
+    """The profile with other parts for its two lanes: every cost is drawn through those of its partition and of the whole, c + k / parts. Where
+    the two were not timed at the same shapes (prompts that take a step along), it grows as a decode step does on average."""
     parts, whole = profile["parts"], profile["parts"]["whole"]
     tables = {(stage["stage"], stage["partition"]): stage for stage in profile["stages"]}
 
@@ -58,6 +59,10 @@ def under(profile, lm, background):
         if now is None or other is None:
             return stage
         had = parts[stage["partition"]]
+        if (stage["rows"], stage["lengths"]) != (other["rows"], other["lengths"]):
+            step = tables["decode", stage["partition"]]
+            growth = statistics.fmean(new / old for new, old in zip(drawn(step)["micros"], step["micros"]))
+            return {**stage, "micros": [round(micros * growth) for micros in stage["micros"]]}
         slopes = [(own - all_of_it) / (1 / had - 1 / whole) for own, all_of_it in zip(stage["micros"], other["micros"])]
         return {**stage, "micros": [max(round(all_of_it + k * (1 / now - 1 / whole)), 1) for k, all_of_it in zip(slopes, other["micros"])]}
 
