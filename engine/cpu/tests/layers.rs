@@ -7,7 +7,7 @@ mod world;
 
 use contract::{Lane, Partition};
 use device::program::{Activation, AttentionShape, Op, ProgramBuilder, Rope, Rows};
-use device::{Backend, Dtype, HostTensor, PagedId, PagedSpec, Program, ValueId, WeightForm, WeightId};
+use device::{Dtype, HostTensor, PagedId, PagedSpec, Program, ValueId, WeightForm, WeightId};
 use world::{Run, World, f32s, fresh, i32s};
 
 const WIDTH: usize = 256;
