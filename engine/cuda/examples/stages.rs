@@ -102,7 +102,7 @@ fn main() {
         Arc::new(|| {}),
     );
     options.precision = Precision::Bf16;
-    options.background_sms = split;
+    (options.background_sms, options.background_exactly) = (split, true);
     if let Some(from) = std::env::args().nth(3).and_then(|n| n.parse().ok()) {
         options.library_from = (from > 0).then_some(from);
     }

@@ -4,6 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::nvrtc::sys;
 use device::DeviceError;
@@ -78,7 +79,10 @@ fn cached(name: &str, text: &str, architecture: &str, cache: Option<&Path>) -> R
 /// A cache that cannot be written costs the next start its compile time and nothing else.
 pub(crate) fn keep(file: &Path, code: &[u8]) {
     let Some(folder) = file.parent() else { return };
-    let half = PathBuf::from(format!("{}.{}", file.display(), std::process::id()));
+    // Engines of one process may keep the same file at the same time.
+    static KEPT: AtomicU32 = AtomicU32::new(0);
+    let count = KEPT.fetch_add(1, Ordering::Relaxed);
+    let half = PathBuf::from(format!("{}.{}.{count}", file.display(), std::process::id()));
     let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&half, code));
     if written.and_then(|()| std::fs::rename(&half, file)).is_err() {
         let _ = std::fs::remove_file(&half);

@@ -131,8 +131,9 @@ pub(crate) fn prepare(
     let mut batches = Batches::of(&options.device);
     batches.codec = batches.codec.min(options.contexts_max.max(1));
     batches.prefill = batches.prefill.min(facts.prompts_max);
-    batches.ride = if options.without.riders { 0 } else { batches.ride };
-    batches.ride = batches.ride.min(options.contexts_max.saturating_mul(facts.rows_per_context));
+    // A rider is one row.
+    let rides = !options.without.riders && facts.rows_per_context == 1;
+    batches.ride = if rides { batches.ride.min(options.contexts_max) } else { 0 };
     let config = SchedConfig {
         slots: options.contexts_max,
         open_max: options.contexts_max.saturating_mul(OPEN_PER_RUNNING),
@@ -212,6 +213,7 @@ fn open_backend(
             let mut cuda = CudaOptions::new(*ordinal, slots, clock, notify);
             cuda.precision = *precision;
             let background = options.split.map_or(*background_sms, |split| split.background);
+            cuda.background_exactly = options.split.is_some();
             cuda.background_sms = if options.without.partition { 0 } else { background };
             cuda.kernel_cache.clone_from(kernels);
             Box::new(CudaBackend::open(cuda)?)

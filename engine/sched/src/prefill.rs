@@ -26,32 +26,51 @@ impl Sched {
         let mut pack = self.due_prefills(lm_idle);
         let encode =
             encode.filter(|encode| pack.first().is_none_or(|first| encode.deadline <= first.deadline));
-        let (riders, cost) = match (&encode, pack.first()) {
-            (Some(encode), _) => (&[][..], encode.cost),
-            (None, Some(first)) => {
-                let pages = pack.iter().map(|prefill| prefill.pages).sum();
-                (self.riders(stepping, first.tokens, pages), self.prefill_cost(1, first.tokens))
+        let held_back = encode.is_some();
+        if let Some(encode) = encode {
+            if let Some(reason) = self.may_prefill(encode.cost, lm_idle, false) {
+                self.go(reason);
+                return self.launch_encode(encode, reason);
             }
-            (None, None) => {
+            self.defer();
+        }
+        let Some(first) = pack.first() else {
+            if !held_back {
                 self.deferring_since = None;
-                return None;
-            }
-        };
-        let Some(reason) = self.may_prefill(cost, lm_idle, !riders.is_empty()) else {
-            if self.deferring_since.is_none() {
-                self.counters.deferrals += 1;
-                self.deferring_since = Some(self.now);
             }
             return None;
         };
-        self.deferring_since = None;
-        self.counters.deferrals_to_cap += u64::from(reason == reason::PREFILL_CAP);
-        self.counters.prefills_by_cut += u64::from(reason == reason::PREFILL_CUT);
-        if let Some(encode) = encode {
-            return self.launch_encode(encode, reason);
+        let pages = pack.iter().map(|prefill| prefill.pages).sum();
+        let riders = self.riders(stepping, first.tokens, pages);
+        // What holds an encode back holds nobody back who takes the step along; others wait their turn behind it.
+        if held_back && riders.is_empty() {
+            return None;
+        }
+        let cost = self.prefill_cost(1, first.tokens);
+        let Some(reason) = self.may_prefill(cost, lm_idle, !riders.is_empty()) else {
+            self.defer();
+            return None;
+        };
+        if !held_back {
+            self.go(reason);
         }
         self.trim(&mut pack, riders.len() as u32, reason);
         self.launch_prefill(&pack, riders, reason)
+    }
+
+    /// Something due goes, by this rule.
+    fn go(&mut self, reason: &'static str) {
+        self.deferring_since = None;
+        self.counters.deferrals_to_cap += u64::from(reason == reason::PREFILL_CAP);
+        self.counters.prefills_by_cut += u64::from(reason == reason::PREFILL_CUT);
+    }
+
+    /// Something due waits for running contexts short of slack.
+    fn defer(&mut self) {
+        if self.deferring_since.is_none() {
+            self.counters.deferrals += 1;
+            self.deferring_since = Some(self.now);
+        }
     }
 
     pub(crate) fn prefill_cost(&self, rows: u32, tokens: u32) -> Span {

@@ -173,7 +173,7 @@ pub const KEYS: &[Key] = &[
         "engine.background_sms",
         count(0, 1_024, "SMs"),
         "56",
-        "SMs of a GPU that only decode chunks with slack; 0 leaves all lanes the whole GPU",
+        "SMs of a GPU that only decode chunks with slack, fewer where they were more than half (engine.split takes any); 0 leaves all lanes the whole GPU",
     ),
     key(
         "engine.split",

@@ -24,6 +24,8 @@ pub use options::{Clock, CudaOptions, Notify};
 
 /// Launches one executable may have in flight.
 const IN_FLIGHT_MAX: usize = 3;
+/// Encoders' working memory among the arenas.
+const ENCODERS: usize = 3;
 /// SMs that the tiles of the kernels here fill, and the rows from which the library multiplies where there are fewer.
 const OWN_TILES_SMS: u32 = 96;
 const FROM_ON_FEW_SMS: usize = 33;
@@ -84,7 +86,7 @@ const fn lane_index(lane: Lane) -> usize {
 /// The arena of an executable: encoders are built while others serve, so they have their own.
 const fn arena_index(key: ShapeKey) -> usize {
     match (key.stage, key.partition) {
-        (Stage::Encode, _) => 3,
+        (Stage::Encode, _) => ENCODERS,
         (Stage::Codec, Partition::Whole) => 2,
         (Stage::Codec, _) => 0,
         (Stage::Decode | Stage::Prefill, _) => 1,
@@ -106,7 +108,7 @@ impl CudaBackend {
     /// # Errors
     /// [`DeviceError::BadSetting`] without a driver, a device, NVRTC or such a split.
     pub fn open(options: CudaOptions) -> Result<Self, DeviceError> {
-        let mut driver = Driver::open(options.ordinal, options.background_sms)?;
+        let mut driver = Driver::open(options.ordinal, options.background_sms, options.background_exactly)?;
         let architecture = compile::architecture(driver.capability);
         let images = compile::compile_all(&architecture, options.kernel_cache.as_deref())?;
         // A kept file that has been damaged must not keep the engine from starting.
@@ -156,6 +158,11 @@ impl CudaBackend {
     #[must_use]
     pub fn bytes(&self) -> (usize, usize) {
         (self.store.bytes, self.arenas.iter().map(|arena| arena.bytes).sum())
+    }
+
+    /// Encoders and everything in f32 multiply by the kernels here.
+    fn multiplies_by_library(&self) -> bool {
+        self.precision == Precision::Bf16 && self.library_from.is_some() && self.kernels.library.is_some()
     }
 
     fn row(&self, state: StateId, slot: u32, dtype: Dtype, width: usize) -> Result<u64, DeviceError> {
@@ -327,11 +334,11 @@ impl Backend for CudaBackend {
             format!("not split ({})", self.driver.unsplit)
         };
         // It is quicker with than without, so who starts it should know.
-        let library = match (self.precision, &self.kernels.library) {
-            (Precision::F32, _) => "",
-            (Precision::Bf16, Some(_)) => "; large batches by cuBLASLt",
-            (Precision::Bf16, None) => {
-                "; without cuBLASLt, which is not in the library path, large batches take longer"
+        let library = match self.precision {
+            Precision::F32 => "",
+            Precision::Bf16 if self.multiplies_by_library() => "; large batches by cuBLASLt",
+            Precision::Bf16 => {
+                "; without cuBLASLt 12 or newer in the library path, so large batches take longer"
             }
         };
         format!("cuda ({name}, {precision}): {sms} SMs, {shared}{library}")

@@ -21,6 +21,8 @@ pub struct CudaOptions {
     pub precision: Precision,
     /// SMs of the background lane; 0 leaves all lanes the whole device.
     pub background_sms: u32,
+    /// Not fewer on a card of which they would be more than half.
+    pub background_exactly: bool,
     /// Where compiled kernels are kept; `None` compiles at every start.
     pub kernel_cache: Option<PathBuf>,
     /// Rows from which the library (cuBLASLt) multiplies, where it can be loaded; `None` leaves it alone.
@@ -43,6 +45,7 @@ impl CudaOptions {
             slots,
             precision: Precision::Bf16,
             background_sms: 56,
+            background_exactly: false,
             kernel_cache: None,
             library_from: Some(LIBRARY_FROM),
             poison: false,

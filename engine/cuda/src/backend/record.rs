@@ -4,7 +4,7 @@ use device::{DeviceError, ExecutableId};
 
 use contract::Partition;
 
-use super::{ARENA_REMEDY, Arena, CudaBackend, arena_index, home, lane_index};
+use super::{ARENA_REMEDY, Arena, CudaBackend, ENCODERS, arena_index, home, lane_index};
 use crate::blas::WORKSPACE_BYTES;
 use crate::executable::{Executable, Variant};
 use crate::launcher::launch_step;
@@ -80,6 +80,13 @@ impl CudaBackend {
         if executable.variants[variant].graph.is_some() {
             return Ok(false);
         }
+        // An arena that could not be made larger has no room: then this says so, and nothing is recorded.
+        let (place, lowered) = (arena_index(executable.key), &executable.variants[variant].lowered);
+        let (bytes, counters) = (lowered.bytes, lowered.counters);
+        self.reserve(place, bytes, counters)?;
+        let Some(executable) = self.executables.get_mut(index).and_then(Option::as_mut) else {
+            return Ok(false);
+        };
         let streams = &self.streams[lane_index(home(executable.key))];
         let stream = if executable.key.partition == Partition::Whole { streams.whole } else { streams.own };
         let arena = self.arenas[arena_index(executable.key)];
@@ -119,26 +126,32 @@ impl CudaBackend {
         }
         self.driver.synchronize()?;
         let (bytes, counters) = (bytes.max(arena.bytes), counters.max(arena.counters));
-        if arena.bytes > 0 {
-            self.driver.give(arena.at);
-            self.driver.give(arena.counters_at);
-        }
-        self.arenas[index] = Arena {
-            at: self.driver.take(bytes, "working memory", ARENA_REMEDY)?,
-            bytes,
-            counters_at: self.driver.take(4 * counters, "counters", ARENA_REMEDY)?,
-            counters,
-            workspace_at: match (arena.workspace_at, &self.kernels.library) {
-                (0, Some(_)) => self.driver.take(WORKSPACE_BYTES, "the library's memory", ARENA_REMEDY)?,
-                (known, _) => known,
-            },
-        };
+        // Whatever fails below, nothing may name what is given back here.
+        self.arenas[index] = Arena { workspace_at: arena.workspace_at, ..Arena::default() };
         for executable in self.executables.iter_mut().flatten().filter(|e| arena_index(e.key) == index) {
             for variant in &mut executable.variants {
                 if let Some(graph) = variant.graph.take() {
                     self.driver.discard(graph);
                 }
             }
+        }
+        if arena.bytes > 0 {
+            self.driver.give(arena.at);
+            self.driver.give(arena.counters_at);
+        }
+        let at = self.driver.take(bytes, "working memory", ARENA_REMEDY)?;
+        let counters_at = match self.driver.take(4 * counters, "counters", ARENA_REMEDY) {
+            Ok(counters_at) => counters_at,
+            Err(error) => {
+                self.driver.give(at);
+                return Err(error);
+            }
+        };
+        let workspace_at = arena.workspace_at;
+        self.arenas[index] = Arena { at, bytes, counters_at, counters, workspace_at };
+        if workspace_at == 0 && index != ENCODERS && self.multiplies_by_library() {
+            let taken = self.driver.take(WORKSPACE_BYTES, "the library's memory", ARENA_REMEDY)?;
+            self.arenas[index].workspace_at = taken;
         }
         Ok(())
     }

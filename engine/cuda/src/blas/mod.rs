@@ -11,13 +11,15 @@ use cudarc::cublaslt::{result, sys};
 use device::DeviceError;
 
 use crate::compile;
-use crate::driver::{Driver, Stream};
+use crate::driver::{Driver, Events, Stream};
 use crate::lower::Matmul;
 use ways::{Way, Ways};
 
 /// What NVIDIA recommends for Hopper (cuBLAS documentation, "Tensor Core Usage").
 pub(crate) const WORKSPACE_BYTES: usize = 32 << 20;
 
+/// The oldest release that is told of SMs (CUDA 12.0).
+const RELEASE_MIN: usize = 120_000;
 /// Ways asked for, and times each is run to see how long it takes.
 const WAYS: usize = 12;
 const TRIES: usize = 6;
@@ -58,9 +60,19 @@ impl Blas {
         if !unsafe { sys::is_culib_present() } {
             return None;
         }
-        let handle = result::create_handle().ok()?;
         // SAFETY: takes nothing.
         let release = unsafe { sys::cublasLtGetVersion() };
+        if release < RELEASE_MIN {
+            return None;
+        }
+        let handle = result::create_handle().ok()?;
+        // One that knows no way for a product such as ours is as good as none.
+        let common = Matmul { rows: 128, cols: 1024, depth: 1024, out_bf16: false, add: true };
+        if Descriptions::new(common, driver.sms).and_then(|it| it.ways(handle)).is_err() {
+            // SAFETY: made above, and used no more.
+            let _ = unsafe { result::destroy_handle(handle) };
+            return None;
+        }
         let kind = compile::architecture(driver.capability);
         let file = cache.map(|folder| folder.join(format!("ways-{release}-{kind}-{}.txt", driver.sms)));
         let kept = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
@@ -112,7 +124,8 @@ impl Blas {
         let Way { told, algorithm } = self.ways.get(matmul, sms)?;
         let descriptions = Descriptions::new(matmul, told).ok()?;
         let way = sys::cublasLtMatmulAlgo_t { data: algorithm };
-        // SAFETY: the caller's word; the library checks a way before it takes it.
+        descriptions.takes(self.handle, &way).then_some(())?;
+        // SAFETY: the caller's word.
         unsafe { self.multiply(stream, matmul, &descriptions, &way, operands) }.ok()?;
         Some(Plan { descriptions, way })
     }
@@ -127,21 +140,43 @@ impl Blas {
         sms: u32,
         operands: Operands,
     ) -> Result<Plan, DeviceError> {
-        let refused = |error| failed("choosing", matmul, &error);
         let events = driver.events()?;
+        // SAFETY: the caller's word.
+        let best = unsafe { self.quickest(driver, stream, matmul, sms, operands, events) };
+        driver.discard_events(events);
+        let none = || {
+            failed("choosing", matmul, &result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED))
+        };
+        let (told, plan) = best?.ok_or_else(none)?;
+        self.ways.insert(matmul, sms, Way { told, algorithm: plan.way.data });
+        self.found_new = true;
+        Ok(plan)
+    }
+
+    /// Of all ways that work.
+    unsafe fn quickest(
+        &self,
+        driver: &Driver,
+        stream: Stream,
+        matmul: Matmul,
+        sms: u32,
+        operands: Operands,
+        events: Events,
+    ) -> Result<Option<(u32, Plan)>, DeviceError> {
         let mut best: Option<(f32, u32, Plan)> = None;
         // Persistent kernels take as many blocks as they are told there are SMs.
         for told in [sms, 0] {
+            let Ok(descriptions) = Descriptions::new(matmul, told) else { continue };
+            let Ok(ways) = descriptions.ways(self.handle) else { continue };
             let mut quickest: Option<(f32, sys::cublasLtMatmulAlgo_t)> = None;
-            let descriptions = Descriptions::new(matmul, told).map_err(refused)?;
-            for way in descriptions.ways(self.handle).map_err(refused)? {
+            for way in ways {
                 // SAFETY: the caller's word.
                 let run = || unsafe { self.multiply(stream, matmul, &descriptions, &way, operands) };
-                run()?;
-                driver.mark(events.before, stream)?;
-                for _ in 0..TRIES {
-                    run()?;
+                if run().is_err() {
+                    continue;
                 }
+                driver.mark(events.before, stream)?;
+                (0..TRIES).try_for_each(|_| run())?;
                 driver.mark(events.after, stream)?;
                 while !driver.has_come(events.after)? {}
                 let took = driver.between(events)?;
@@ -155,12 +190,7 @@ impl Blas {
                 best = Some((took, told, Plan { descriptions, way }));
             }
         }
-        driver.discard_events(events);
-        let none = || refused(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED));
-        let (_, told, plan) = best.ok_or_else(none)?;
-        self.ways.insert(matmul, sms, Way { told, algorithm: plan.way.data });
-        self.found_new = true;
-        Ok(plan)
+        Ok(best.map(|(_, told, plan)| (told, plan)))
     }
 
     unsafe fn multiply(
@@ -230,7 +260,14 @@ impl Descriptions {
             result::create_matrix_layout(kind, rows, cols, i64::try_from(rows).unwrap_or(i64::MAX))
         };
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
-        let operation = result::create_matmul_desc(compute, Type::CUDA_R_32F)?;
+        // Whole from the first on, so that what a later one refuses gives back those before it.
+        let mut made = Self {
+            operation: result::create_matmul_desc(compute, Type::CUDA_R_32F)?,
+            weight: std::ptr::null_mut(),
+            left: std::ptr::null_mut(),
+            out: std::ptr::null_mut(),
+        };
+        let operation = made.operation;
         let set = |attribute, value: i32| {
             let at = (&raw const value).cast();
             // SAFETY: both attributes are 32 bits wide.
@@ -238,12 +275,22 @@ impl Descriptions {
         };
         set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, TRANSPOSED)?;
         set(Attribute::CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, i32::try_from(sms).unwrap_or(0))?;
-        Ok(Self {
-            operation,
-            weight: layout(Type::CUDA_R_16BF, depth, cols)?,
-            left: layout(Type::CUDA_R_16BF, depth, rows)?,
-            out: layout(stored, cols, rows)?,
-        })
+        made.weight = layout(Type::CUDA_R_16BF, depth, cols)?;
+        made.left = layout(Type::CUDA_R_16BF, depth, rows)?;
+        made.out = layout(stored, cols, rows)?;
+        Ok(made)
+    }
+
+    /// Whether the library would multiply so, in the memory it is given.
+    fn takes(&self, handle: sys::cublasLtHandle_t, way: &sys::cublasLtMatmulAlgo_t) -> bool {
+        let Self { operation, weight, left, out } = *self;
+        // SAFETY: zeros are such a result; all descriptions were made above.
+        unsafe {
+            let mut found: sys::cublasLtMatmulHeuristicResult_t = MaybeUninit::zeroed().assume_init();
+            let at = &raw mut found;
+            let checked = sys::cublasLtMatmulAlgoCheck(handle, operation, weight, left, out, out, way, at);
+            checked.result().is_ok() && found.state.result().is_ok() && found.workspaceSize <= WORKSPACE_BYTES
+        }
     }
 
     /// The ways the library thinks quickest, best first; at least one.
@@ -294,7 +341,7 @@ impl Drop for Descriptions {
     fn drop(&mut self) {
         // SAFETY: each was made here and nothing uses it any more.
         unsafe {
-            for layout in [self.weight, self.left, self.out] {
+            for layout in [self.weight, self.left, self.out].into_iter().filter(|layout| !layout.is_null()) {
                 let _ = result::destroy_matrix_layout(layout);
             }
             let _ = result::destroy_matmul_desc(self.operation);

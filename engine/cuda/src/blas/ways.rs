@@ -35,18 +35,30 @@ impl Ways {
         let mut text = String::new();
         for ((matmul, sms), Way { told, algorithm }) in &self.0 {
             let Matmul { rows, cols, depth, out_bf16, add } = matmul;
-            let _ =
-                write!(text, "{rows} {cols} {depth} {} {} {sms} {told}", u8::from(*out_bf16), u8::from(*add));
+            let (out_bf16, add) = (u8::from(*out_bf16), u8::from(*add));
+            let mut line = format!("{rows} {cols} {depth} {out_bf16} {add} {sms} {told}");
             for word in algorithm {
-                let _ = write!(text, " {word:x}");
+                let _ = write!(line, " {word:x}");
             }
-            text.push('\n');
+            let _ = writeln!(text, "{line} {:x}", checksum(&line));
         }
         text
     }
 }
 
+/// FNV-1a.
+fn checksum(line: &str) -> u64 {
+    line.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    })
+}
+
+/// `None` too for a line that was cut short or changed: the library takes such a way on trust.
 fn parse(line: &str) -> Option<((Matmul, u32), Way)> {
+    let (line, sum) = line.rsplit_once(' ')?;
+    if u64::from_str_radix(sum, 16).ok()? != checksum(line) {
+        return None;
+    }
     let mut words = line.split(' ');
     let mut number = || words.next()?.parse::<usize>().ok();
     let [rows, cols, depth, out_bf16, add, sms, told] = [(); 7].map(|()| number());
@@ -71,12 +83,12 @@ mod tests {
         ways.insert(Matmul { out_bf16: true, add: false, ..shape }, 132, Way { told: 0, algorithm: [9; 8] });
         let text = ways.print();
         assert_eq!(Ways::parse(&text), ways);
-        let cut = &text[..text.len() - 5];
-        assert_eq!(
-            Ways::parse(&format!("{cut}\nnot a way\n\n1 2 3\n")).0.len(),
-            1,
-            "a line that was cut short"
-        );
+        for cut in 1..40 {
+            let short = &text[..text.len() - 1 - cut];
+            assert_eq!(Ways::parse(short).0.len(), 1, "{cut} letters of a line were lost");
+        }
+        let changed = text.replacen("4096", "4097", 1);
+        assert_eq!(Ways::parse(&format!("{changed}\nnot a way\n\n1 2 3\n")).0.len(), 1);
         assert_eq!(ways.get(shape, 84).map(|way| way.told), Some(84));
         assert_eq!(ways.get(shape, 100), None);
     }

@@ -17,9 +17,16 @@ fn setting(what: String) -> DeviceError {
     DeviceError::BadSetting { setting: "engine.device", what }
 }
 
+/// Of the SMs asked for, what leaves a card of fewer SMs an lm lane: two fifths where it is more than half.
+const fn background_within(asked: u32, sms: u32) -> u32 {
+    // Partitions are of eight SMs.
+    if asked * 2 > sms { sms * 2 / 5 / 8 * 8 } else { asked }
+}
+
 impl Driver {
     /// Opens device `ordinal` and splits its SMs: `background_sms` for the background lane (0 for no split).
-    pub(crate) fn open(ordinal: u32, background_sms: u32) -> Result<Self, DeviceError> {
+    /// Fewer where the card is small, unless they are to be so many `exactly`.
+    pub(crate) fn open(ordinal: u32, background_sms: u32, exactly: bool) -> Result<Self, DeviceError> {
         if !is_present() {
             return Err(setting(
                 "no NVIDIA driver (libcuda) was found; install one, or choose cpu".to_owned(),
@@ -73,6 +80,8 @@ impl Driver {
                 streams: Vec::new(),
             };
             driver.enter(primary)?;
+            let background_sms =
+                if exactly { background_sms } else { background_within(background_sms, driver.sms) };
             if background_sms == 0 {
                 "as asked".clone_into(&mut driver.unsplit);
             } else if let Some(what) = too_old(version, PARTITIONS_MIN) {
@@ -159,6 +168,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_small_card_keeps_an_lm_lane() {
+        let within = |sms| background_within(56, sms);
+        assert_eq!([132, 114, 108, 84, 46, 16, 4].map(within), [56, 56, 40, 32, 16, 0, 0]);
+        assert_eq!((background_within(0, 132), background_within(32, 132)), (0, 32));
+    }
+
+    #[test]
     fn a_driver_that_is_too_old_is_named_with_the_oldest_that_would_do() {
         assert_eq!(too_old(12_080, DRIVER_MIN), None);
         assert_eq!(too_old(12_050, PARTITIONS_MIN), None);
@@ -173,7 +189,7 @@ mod tests {
     #[test]
     fn without_a_driver_it_says_what_to_install_or_choose() {
         // Where there is one, the device number is at fault.
-        let Err(error) = Driver::open(u32::MAX, 0) else { panic!("opened") };
+        let Err(error) = Driver::open(u32::MAX, 0, false) else { panic!("opened") };
         let text = error.to_string();
         assert!(text.contains("engine.device"), "{text}");
         assert!(is_present() || text.contains("install one, or choose cpu"), "{text}");

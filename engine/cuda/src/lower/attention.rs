@@ -109,7 +109,8 @@ impl Lowering<'_> {
         shape: &'a AttentionShape,
         steps: usize,
     ) -> Heads<'a> {
-        let [(q, q_stride), (k, kv_stride), (v, _)] = [q, k, v].map(|id| self.rows_at(id));
+        let [(q, q_stride), (k, kv_stride), (v, v_stride)] = [q, k, v].map(|id| self.rows_at(id));
+        debug_assert_eq!(kv_stride, v_stride, "keys and values are read with one stride");
         let (q_norm, k_norm, eps, positions, position) = (None, None, 0.0, None, 0);
         Heads { q, k, v, q_norm, k_norm, eps, shape, positions, position, steps, q_stride, kv_stride }
     }

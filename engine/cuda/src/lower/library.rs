@@ -92,7 +92,10 @@ impl Lowering<'_> {
     ) -> bool {
         let inner = self.catalog.weight(gate).map_or(0, |weight| weight.shape[0]);
         let (rows, depth) = (self.rows_of(input), self.cols(input));
-        if !self.suits_library(rows, 2 * inner, depth) || self.scale_of(input).is_some() {
+        if !self.suits_library(rows, 2 * inner, depth)
+            || !inner.is_multiple_of(GATED)
+            || self.scale_of(input).is_some()
+        {
             return false;
         }
         let left = self.left(input);

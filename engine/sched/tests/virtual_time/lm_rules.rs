@@ -148,6 +148,39 @@ fn a_prompt_with_riders_waits_for_nobodys_slack() {
 }
 
 #[test]
+fn a_prompt_with_riders_does_not_wait_behind_an_encode_that_is_held_back() {
+    let policy = PrefillPolicy::DeadlineAware;
+    let config =
+        SchedConfig { prefill_policy: policy, deferral_cap: ms(2_000), ride_rows_max: 16, ..config() };
+    // Steps take half of real time, and the clip more than anybody has in hand.
+    let costly = profile()
+        .with_cost(Stage::Decode, Partition::Lm, CostTable::linear(40_000, 0, 0, 16, 1024))
+        .with_cost(Stage::Prefill, Partition::Lm, CostTable::linear(43_000, 0, 0, 16, 1024))
+        .with_cost(Stage::Encode, Partition::Whole, CostTable::linear(3_000_000, 0, 0, 16, 1024));
+    let mut world = World::new(config, costly).watched();
+    for number in 1..=3 {
+        world.speak(number, 100);
+    }
+    world.run_until(at(1_000));
+    world.command(Command::Open {
+        context: id(4),
+        arrival: world.now,
+        tenant: 0,
+        exact_frames: None,
+        voice_encode: Some(EncodeKey { hash: [9; 16], mode: CloneMode::InContext }),
+        encode_samples: 48_000,
+    });
+    world.whole(4, 0, 10);
+    world.run_for(ms(5));
+    world.speak(5, 10);
+    world.run_until(at(1_200));
+    assert!(world.launched(Stage::Encode).is_empty(), "nobody has so much in hand");
+    let (_, rows, why) = prefills(&world).pop().expect("a prefill");
+    assert_eq!((rows, why), (vec![5], reason::PREFILL_RIDE), "and the prompt goes meanwhile");
+    assert!(world.run_dry(30_000), "the clip's turn comes, and everybody is spoken to the end");
+}
+
+#[test]
 fn a_prefill_is_deferred_for_contexts_short_of_slack_and_at_most_for_the_cap() {
     let config = SchedConfig { prefill_policy: PrefillPolicy::DeadlineAware, ..config() };
     let mut world = too_slow(config);
