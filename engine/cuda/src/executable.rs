@@ -2,7 +2,7 @@
 
 use contract::{ShapeKey, Stage};
 use device::program::{Program, Rows};
-use device::{DeviceError, Dtype, HostTensor, Launch, ValueId};
+use device::{DeviceError, Dtype, HostTensor, Launch, PROMPTS_MAX, ValueId};
 
 use crate::driver::{Graph, Pinned};
 use crate::lower::{Lowered, Shape, row_count};
@@ -11,8 +11,6 @@ use crate::lower::{Lowered, Shape, row_count};
 const INPUT_ALIGN: usize = 64;
 /// Token rows of the smallest prefill graph.
 const TOKENS_MIN: u32 = 64;
-/// Most prompts of one launch: an executable for more rows takes steps that ride along.
-const PROMPTS_MAX: u32 = 32;
 /// Positions of the prompts beside the riders' own.
 const RIDE_TOKENS: [usize; 3] = [64, 128, 256];
 
@@ -72,7 +70,7 @@ pub(crate) fn shapes(key: ShapeKey, program: &Program) -> Vec<Shape> {
     let pairs = tokens.iter().flat_map(|&tokens| rows.iter().map(move |&batch| Shape { batch, tokens }));
     let mut shapes: Vec<Shape> = pairs.collect();
     if key.stage == Stage::Prefill && key.bucket > PROMPTS_MAX {
-        // The rest are running contexts, each a row and a token.
+        // Rows past the prompts are running contexts whose step rides along, each a row and a token.
         let riding = buckets(PROMPTS_MAX, key.bucket).into_iter().skip(1);
         let with = |batch: usize| RIDE_TOKENS.map(|tokens| Shape { batch, tokens: batch + tokens });
         shapes.extend(riding.flat_map(with).filter(|shape| shape.tokens <= key.length as usize));

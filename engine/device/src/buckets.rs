@@ -1,5 +1,9 @@
 //! The row counts that shapes are recorded for.
 
+/// Prompts of one prefill launch at most: each may bring a speaker's vector, and the smallest recorded batch of prompts
+/// has this many rows.
+pub const PROMPTS_MAX: u32 = 32;
+
 /// Row counts from `least` to `most`: powers of two up to eight, then four to each doubling, and `most` itself. A launch
 /// costs what its bucket costs, so past a few rows no more than a quarter of them is padding.
 #[must_use]

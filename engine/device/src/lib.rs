@@ -20,7 +20,7 @@ pub use backend::{
     Backend, Completed, Dtype, ExecutableId, HostTensor, Launch, PagedId, PagedSpec, StateId, StateSpec,
     WeightForm, WeightId,
 };
-pub use buckets::{row_bucket, row_buckets};
+pub use buckets::{PROMPTS_MAX, row_bucket, row_buckets};
 pub use catalog::{Catalog, WeightInfo};
 pub use checkpoint::{Checkpoint, TensorInfo};
 pub use error::DeviceError;

@@ -1,18 +1,16 @@
 //! The launches by which it is measured what prompts with riders cost.
 
-use device::row_buckets;
+use device::{PROMPTS_MAX, row_buckets};
 use models::{DecodeRow, NextText, PlacedModel, PrefillRow, Prompt, Rider, SpeechPlan, StageInputs};
 
 use crate::warm::{MEASURED_POSITION, pages_for};
 
-/// Rows from which such launches are measured; fewer cost what these do.
-const ROWS_MIN: u32 = 32;
 /// Prompt positions they are measured with, as far as whole prompts fill them.
 const POSITIONS: [u32; 3] = [64, 128, 256];
 
-/// Rows to measure with.
+/// Rows to measure with; fewer cost what the first do.
 pub(crate) fn rows(rows_max: u32) -> Vec<u32> {
-    row_buckets(ROWS_MIN.min(rows_max), rows_max)
+    row_buckets(PROMPTS_MAX.min(rows_max), rows_max)
 }
 
 /// Positions of the prompts in each launch, ascending.

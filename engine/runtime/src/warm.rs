@@ -13,7 +13,7 @@ use contract::{
 };
 use cpu::{CpuBackend, CpuOptions};
 use cuda::{CudaBackend, CudaOptions};
-use device::{Backend, Completed, ExecutableId, Launch};
+use device::{Backend, Completed, ExecutableId, Launch, PROMPTS_MAX};
 use models::{Capacity, Model, PlacedModel, PlannedClip, StageFacts, StageInputs, TextLogic, VoiceFeatures};
 use sched::{EncodeKey, Sched, SchedConfig};
 
@@ -56,7 +56,7 @@ impl Batches {
                 Self { codec: 8, prefill: 8, prefill_tokens: 512, ride: 0, background: 1 }
             }
             DeviceChoice::Cuda { .. } => {
-                Self { codec: 64, prefill: 32, prefill_tokens: 1024, ride: 512, background: 8 }
+                Self { codec: 64, prefill: PROMPTS_MAX, prefill_tokens: 1024, ride: 512, background: 8 }
             }
         }
     }

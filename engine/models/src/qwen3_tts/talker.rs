@@ -14,8 +14,8 @@ use crate::{Capacity, ModelError};
 /// No layer scale in the backbone, so these are never looked up.
 pub(super) const UNSCALED: TensorNames = TensorNames { attention_scale: "", mlp_scale: "" };
 
-/// Prompts of one prefill launch: each may bring a speaker's vector.
-pub(super) const PROMPTS_MAX: usize = 32;
+/// Lines for speakers' vectors in a prefill launch.
+pub(super) const PROMPTS_MAX: usize = device::PROMPTS_MAX as usize;
 
 /// Backbone and depth transformer on a device.
 #[derive(Clone, Debug)]
