@@ -120,6 +120,10 @@ impl CudaBackend {
 
     /// Room for `bytes` and `counters` in an arena; one that moves takes its graphs' addresses with it.
     pub(super) fn reserve(&mut self, index: usize, bytes: usize, counters: usize) -> Result<(), DeviceError> {
+        if self.arenas[index].workspace_at == 0 && index != ENCODERS && self.multiplies_by_library() {
+            self.arenas[index].workspace_at =
+                self.driver.take(WORKSPACE_BYTES, "the library's memory", ARENA_REMEDY)?;
+        }
         let arena = self.arenas[index];
         if bytes <= arena.bytes && counters <= arena.counters {
             return Ok(());
@@ -147,12 +151,7 @@ impl CudaBackend {
                 return Err(error);
             }
         };
-        let workspace_at = arena.workspace_at;
-        self.arenas[index] = Arena { at, bytes, counters_at, counters, workspace_at };
-        if workspace_at == 0 && index != ENCODERS && self.multiplies_by_library() {
-            let taken = self.driver.take(WORKSPACE_BYTES, "the library's memory", ARENA_REMEDY)?;
-            self.arenas[index].workspace_at = taken;
-        }
+        self.arenas[index] = Arena { at, bytes, counters_at, counters, workspace_at: arena.workspace_at };
         Ok(())
     }
 }
