@@ -2,10 +2,7 @@
 
 use contract::{EngineInfo, Lane, Partition, Span, Stage, VoiceChoice};
 use device::{ExecutableId, row_buckets};
-use models::{
-    CodecRow, DecodeRow, NextText, PlacedModel, PrefillRow, Prompt, RowSampling, SpeechPlan, StageInputs,
-    TextLogic, VoiceFeatures,
-};
+use models::{CodecRow, PlacedModel, Prompt, SpeechPlan, StageInputs, TextLogic, VoiceFeatures};
 use sched::{CostTable, Profile, SchedConfig};
 
 use crate::OpenError;
@@ -19,8 +16,9 @@ impl Warming<'_> {
         text: &dyn TextLogic,
         info: &EngineInfo,
         voice: Option<&VoiceFeatures>,
-        &SchedConfig { slots, ride_rows_max, .. }: &SchedConfig,
+        config: &SchedConfig,
     ) -> Result<Profile, OpenError> {
+        let slots = config.slots;
         let plan = text.plan(&warm_request(info, VoiceChoice::Default)).map_err(OpenError::Warming)?;
         let mut segment = text.segment();
         let mut ids = segment.push("Warm up.").map_err(OpenError::Warming)?;
@@ -28,7 +26,7 @@ impl Warming<'_> {
         let prompt = self.model.prompt(&plan, voice, &ids, true).map_err(OpenError::Warming)?;
 
         let prefill = self.measure_prefill(&plan, &prompt)?;
-        let rides = self.measure_rides(&plan, &prompt, ride_rows_max)?;
+        let rides = self.measure_rides(&plan, &prompt, config)?;
         // Recorded shapes are measured one by one; elsewhere a step grows by what a row costs.
         let rows: Vec<u32> = if self.backend.costs_by_bucket() {
             row_buckets(1, slots)
@@ -67,15 +65,7 @@ impl Warming<'_> {
         let pages = [0, 1].map(|slot| pages_for(slot, prompt.positions()));
         let mut micros = Vec::new();
         for rows in [1, 2] {
-            let row = |slot| PrefillRow {
-                slot,
-                prompt,
-                pages: &pages[slot as usize],
-                from: 0,
-                sampling: plan.sampling,
-                seed: 0,
-                allow_end: false,
-            };
+            let row = |slot| ride::begin(slot, prompt, plan, &pages[slot as usize]);
             let rows: Vec<_> = (0..rows).map(row).collect();
             let executable = self.built(Stage::Prefill, 0, Partition::Whole)?;
             micros.push(
@@ -94,9 +84,10 @@ impl Warming<'_> {
         &mut self,
         plan: &SpeechPlan,
         prompt: &Prompt,
-        rows_max: u32,
+        &SchedConfig { ride_rows_max: rows_max, ride_tokens_max, .. }: &SchedConfig,
     ) -> Result<Option<CostTable>, OpenError> {
-        if rows_max == 0 {
+        // The voice's prompt may be too long for riders; shorter ones cost what the scheduler then sees.
+        if rows_max == 0 || prompt.positions() > ride_tokens_max as usize {
             return Ok(None);
         }
         let (rows, lengths) = (ride::rows(rows_max), ride::lengths(prompt));
@@ -113,19 +104,8 @@ impl Warming<'_> {
 
     fn measure_decode(&mut self, plan: &SpeechPlan, count: u32) -> Result<u32, OpenError> {
         let pages: Vec<_> = (0..count).map(|slot| pages_for(slot, MEASURED_POSITION as usize + 1)).collect();
-        let sampling: RowSampling = plan.sampling;
-        let rows: Vec<_> = (0..count)
-            .map(|slot| DecodeRow {
-                slot,
-                position: MEASURED_POSITION,
-                step: 1,
-                text: NextText::Padding,
-                pages: &pages[slot as usize],
-                sampling,
-                seed: 0,
-                allow_end: false,
-            })
-            .collect();
+        let row = |slot| ride::step(slot, MEASURED_POSITION, plan, &pages[slot as usize]);
+        let rows: Vec<_> = (0..count).map(row).collect();
         let executable = self.built(Stage::Decode, 0, Partition::Lm)?;
         self.measure(Lane::Lm, executable, || self_inputs(|model| model.decode_inputs(&rows)))
     }

@@ -7,6 +7,7 @@ use device::{Completed, HostTensor, Launch};
 use models::{CodecRow, DecodeRow, PrefillRow, Rider, StageInputs};
 use sched::{ChunkResult, Completion, Decision, FrameOutcome, FrameResult, LaunchResult, Why};
 
+use crate::context::{Segment, Speaking};
 use crate::device_engine::DeviceEngine;
 use crate::watch::Watched;
 
@@ -89,10 +90,10 @@ impl DeviceEngine {
         let groups = self.facts.code_groups as usize;
         let mut steps = Vec::with_capacity(riders.len());
         for row in riders {
-            let (_, segment) = self.lookup(row.context, row.segment)?;
+            let (speaking, segment) = self.lookup(row.context, row.segment)?;
             let end = row.step as usize * groups;
             let codes = segment.codes.get(end.saturating_sub(groups)..end).ok_or_else(lost_tables)?;
-            steps.push(Rider { row: self.decode_row(row)?, codes });
+            steps.push(Rider { row: decode_row(row, speaking, segment)?, codes });
         }
         let inputs = self.model.prefill_inputs(&inputs, &steps);
         let first = prompts.iter().map(|row| (row.context, row.segment));
@@ -108,7 +109,11 @@ impl DeviceEngine {
         why: Why,
     ) -> Result<(), EngineError> {
         self.append_pages(rows);
-        let inputs: Vec<_> = rows.iter().map(|row| self.decode_row(row)).collect::<Result<_, _>>()?;
+        let mut inputs = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+            inputs.push(decode_row(row, speaking, segment)?);
+        }
         let inputs = self.model.decode_inputs(&inputs);
         let rows = rows.iter().map(|row| frame_row((row.context, row.segment)));
         let flight = Flight { stage: Stage::Decode, why, rows: rows.collect(), length: 0 };
@@ -121,24 +126,6 @@ impl DeviceEngine {
             let Some(segment) = speaking.segments.get_mut(&row.segment) else { continue };
             segment.pages.extend(row.pages.iter().map(|page| device_page(page.0)));
         }
-    }
-
-    fn decode_row(&self, row: &sched::DecodeRow) -> Result<DecodeRow<'_>, EngineError> {
-        let (speaking, segment) = self.lookup(row.context, row.segment)?;
-        let prompt = segment.prompt.as_ref().ok_or_else(lost_tables)?;
-        let positions = u32::try_from(prompt.positions()).unwrap_or(u32::MAX);
-        let ended = prompt.text_end_used || !matches!(row.text, sched::TextInput::Id(_));
-        Ok(DecodeRow {
-            slot: row.slot.0,
-            position: positions + row.step - 1,
-            step: row.step,
-            text: segment.next_text(row.text),
-            pages: &segment.pages,
-            sampling: speaking.plan.sampling,
-            seed: segment.seed,
-            // Only once the text's end has been fed: else codes would depend on when deltas came.
-            allow_end: row.eos_allowed && ended,
-        })
     }
 
     fn launch_codec(
@@ -289,15 +276,32 @@ impl DeviceEngine {
         LaunchResult::Chunks(results)
     }
 
-    fn lookup(
-        &self,
-        context: ContextId,
-        segment: u32,
-    ) -> Result<(&crate::context::Speaking, &crate::context::Segment), EngineError> {
+    fn lookup(&self, context: ContextId, segment: u32) -> Result<(&Speaking, &Segment), EngineError> {
         let speaking = self.contexts.get(&context).ok_or_else(lost_tables)?;
         let segment = speaking.segments.get(&segment).ok_or_else(lost_tables)?;
         Ok((speaking, segment))
     }
+}
+
+fn decode_row<'a>(
+    row: &sched::DecodeRow,
+    speaking: &Speaking,
+    segment: &'a Segment,
+) -> Result<DecodeRow<'a>, EngineError> {
+    let prompt = segment.prompt.as_ref().ok_or_else(lost_tables)?;
+    let positions = u32::try_from(prompt.positions()).unwrap_or(u32::MAX);
+    let ended = prompt.text_end_used || !matches!(row.text, sched::TextInput::Id(_));
+    Ok(DecodeRow {
+        slot: row.slot.0,
+        position: positions + row.step - 1,
+        step: row.step,
+        text: segment.next_text(row.text),
+        pages: &segment.pages,
+        sampling: speaking.plan.sampling,
+        seed: segment.seed,
+        // Only once the text's end has been fed: else codes would depend on when deltas came.
+        allow_end: row.eos_allowed && ended,
+    })
 }
 
 /// A row whose launch makes its next frame.

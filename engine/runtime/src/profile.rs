@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use contract::{Clip, Lane, LaunchId, Partition, Span, Stage, VoiceChoice};
 use device::{Completed, Launch, row_buckets};
-use models::{
-    CodecRow, DecodeRow, NextText, PlannedClip, PrefillRow, Prompt, SpeechPlan, StageInputs, VoiceFeatures,
-};
+use models::{CodecRow, PlannedClip, Prompt, SpeechPlan, StageInputs, VoiceFeatures};
 use sched::SchedConfig;
 
 use crate::clock::Clock;
@@ -390,18 +388,8 @@ impl<'a> Bench<'a> {
         position: u32,
     ) -> Result<Launch, OpenError> {
         let pages: Vec<_> = (0..count).map(|slot| pages_for(slot, position as usize + 1)).collect();
-        let rows: Vec<_> = (0..count)
-            .map(|slot| DecodeRow {
-                slot,
-                position,
-                step: 1,
-                text: NextText::Padding,
-                pages: &pages[slot as usize],
-                sampling: self.plan.sampling,
-                seed: 0,
-                allow_end: false,
-            })
-            .collect();
+        let rows: Vec<_> =
+            (0..count).map(|slot| ride::step(slot, position, &self.plan, &pages[slot as usize])).collect();
         let inputs = self.warming.model.decode_inputs(&rows);
         self.launch(Lane::Lm, Stage::Decode, 0, partition, inputs)
     }
@@ -414,18 +402,8 @@ impl<'a> Bench<'a> {
     ) -> Result<Launch, OpenError> {
         let slots = 0..u32::try_from(count).unwrap_or(1);
         let pages: Vec<_> = slots.clone().map(|slot| pages_for(slot, prompt.positions())).collect();
-        let rows: Vec<_> = slots
-            .zip(&pages)
-            .map(|(slot, pages)| PrefillRow {
-                slot,
-                prompt,
-                pages,
-                from: 0,
-                sampling: self.plan.sampling,
-                seed: 0,
-                allow_end: false,
-            })
-            .collect();
+        let rows: Vec<_> =
+            slots.zip(&pages).map(|(slot, pages)| ride::begin(slot, prompt, &self.plan, pages)).collect();
         let inputs = self.warming.model.prefill_inputs(&rows, &[]);
         self.launch(Lane::Lm, Stage::Prefill, 0, partition, inputs)
     }

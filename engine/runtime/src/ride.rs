@@ -1,4 +1,4 @@
-//! The launches by which it is measured what prompts with riders cost.
+//! Rows by which stages are measured, and the launches that tell what prompts with riders cost.
 
 use device::{PROMPTS_MAX, row_buckets};
 use models::{DecodeRow, NextText, PlacedModel, PrefillRow, Prompt, Rider, SpeechPlan, StageInputs};
@@ -34,29 +34,33 @@ pub(crate) fn inputs(
     let prompts = (length / each).clamp(1, rows);
     let covered = positions.max(MEASURED_POSITION as usize + 1);
     let pages: Vec<_> = (0..rows).map(|slot| pages_for(slot, covered)).collect();
-    let begin = |slot: u32| PrefillRow {
+    let begun: Vec<_> = (0..prompts).map(|slot| begin(slot, prompt, plan, &pages[slot as usize])).collect();
+    let rider =
+        |slot: u32| Rider { row: step(slot, MEASURED_POSITION, plan, &pages[slot as usize]), codes: &[] };
+    let riders: Vec<_> = (prompts..rows).map(rider).collect();
+    model.prefill_inputs(&begun, &riders)
+}
+
+/// A whole prompt in a slot.
+pub(crate) fn begin<'a>(
+    slot: u32,
+    prompt: &'a Prompt,
+    plan: &SpeechPlan,
+    pages: &'a [u32],
+) -> PrefillRow<'a> {
+    PrefillRow { slot, prompt, pages, from: 0, sampling: plan.sampling, seed: 0, allow_end: false }
+}
+
+/// A step of a context that stands at `position`.
+pub(crate) fn step<'a>(slot: u32, position: u32, plan: &SpeechPlan, pages: &'a [u32]) -> DecodeRow<'a> {
+    DecodeRow {
         slot,
-        prompt,
-        pages: &pages[slot as usize],
-        from: 0,
+        position,
+        step: 1,
+        text: NextText::Padding,
+        pages,
         sampling: plan.sampling,
         seed: 0,
         allow_end: false,
-    };
-    let step = |slot: u32| Rider {
-        row: DecodeRow {
-            slot,
-            position: MEASURED_POSITION,
-            step: 1,
-            text: NextText::Padding,
-            pages: &pages[slot as usize],
-            sampling: plan.sampling,
-            seed: 0,
-            allow_end: false,
-        },
-        codes: &[],
-    };
-    let prompts_rows: Vec<_> = (0..prompts).map(begin).collect();
-    let riders: Vec<_> = (prompts..rows).map(step).collect();
-    model.prefill_inputs(&prompts_rows, &riders)
+    }
 }
