@@ -1,6 +1,6 @@
 //! Times every stage of a published size with random weights on a card: each recorded bucket as a whole, and
 //! where the largest spends its time, kernel by kernel. `cargo run --release -p cuda --example stages -- 1.7b [SMs of the
-//! background lane] [rows from which the library multiplies, 0 for none]`
+//! background lane] [rows from which the library multiplies, 0 for none] [decode: nothing else]`
 #![allow(clippy::unwrap_used, reason = "a tool fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a tool is the shell that gives the backend its clock")]
 
@@ -150,10 +150,13 @@ fn main() {
             let rows: Vec<_> = (0..batch).map(|slot| step(slot, &plan, &pages[slot as usize])).collect();
             let micros = bench.time(Lane::Lm, executable, &placed.decode_inputs(&rows));
             println!("decode {partition:?} batch {batch}: {micros:.0} us");
-            if partition == Partition::Whole && [1, 64, 256].contains(&batch) {
+            if partition == Partition::Whole && [1, 64, 128, 256].contains(&batch) {
                 report(&mut bench, executable, batch as usize);
             }
         }
+    }
+    if std::env::args().nth(4).is_some_and(|only| only == "decode") {
+        return;
     }
     for (partition, length, executable) in codec {
         for batch in [1u32, 8, 16, 64] {
@@ -226,7 +229,7 @@ fn report(bench: &mut Bench, executable: ExecutableId, batch: usize) {
     sums.sort_by(|a, b| b.2.total_cmp(&a.2));
     let total: f64 = sums.iter().map(|sum| sum.2).sum();
     println!("  kernels at batch {batch}, one by one, {total:.0} us:");
-    for (name, count, micros) in sums.iter().take(18) {
+    for (name, count, micros) in sums.iter().take(32) {
         println!("    {micros:8.0} us {count:4} x {name}");
     }
 }

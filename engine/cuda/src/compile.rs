@@ -19,7 +19,7 @@ const PRELUDE: &str = concat!(
 );
 
 /// Kernel files by name.
-pub const SOURCES: [(&str, &str); 9] = [
+pub const SOURCES: [(&str, &str); 10] = [
     ("attention", include_str!("../kernels/attention.cu")),
     ("conv", include_str!("../kernels/conv.cu")),
     ("dense", include_str!("../kernels/dense.cu")),
@@ -27,6 +27,7 @@ pub const SOURCES: [(&str, &str); 9] = [
     ("encode", include_str!("../kernels/encode.cu")),
     ("pair", include_str!("../kernels/pair.cu")),
     ("rows", include_str!("../kernels/rows.cu")),
+    ("rows_hopper", include_str!("../kernels/rows_hopper.cu")),
     ("sample", include_str!("../kernels/sample.cu")),
     ("window", include_str!("../kernels/window.cu")),
 ];

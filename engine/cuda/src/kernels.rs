@@ -21,7 +21,15 @@ pub(crate) const fn shared_max((major, _): (i32, i32)) -> u32 {
 
 /// Bytes of dynamic shared memory a kernel may ask for on a card of this compute capability.
 pub(crate) fn shared_limit(name: &str, capability: (i32, i32)) -> u32 {
-    let large = ["product_tensor", "product_hopper", "conv_window", "conv_hopper", "unit_hopper", "sample"];
+    let large = [
+        "product_tensor",
+        "product_hopper",
+        "product_rows",
+        "conv_window",
+        "conv_hopper",
+        "unit_hopper",
+        "sample",
+    ];
     if large.iter().any(|family| name.starts_with(family)) { shared_max(capability) } else { SHARED_SMALL }
 }
 
@@ -72,6 +80,7 @@ pub(crate) fn file_of(name: &str) -> &'static str {
             "pair"
         }
         _ if name.starts_with("product_hopper") => "dense_hopper",
+        _ if name.starts_with("product_rows") => "rows_hopper",
         _ if name.starts_with("attend") || name.starts_with("append") => "attention",
         _ if name.starts_with("product") => "dense",
         _ if name.starts_with("conv_window") || name.contains("_hopper_") || name == "conv_one" => "window",

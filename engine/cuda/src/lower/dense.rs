@@ -3,12 +3,12 @@
 use device::program::{Activation, Op, Role};
 use device::{ValueId, WeightId};
 
-use super::hopper;
 use super::norm::{Norm, RowScale};
 use super::rows::activation_code;
 use super::{
     Arg, Derived, Field, Lowering, Place, Storage, at, field, int_field, long, maybe_vector, value, vector,
 };
+use super::{few, hopper};
 
 /// One matrix of a product.
 pub(super) struct Factor {
@@ -279,15 +279,46 @@ impl Lowering<'_> {
 impl Lowering<'_> {
     /// A product on Hopper's matrix instructions, k split over a cluster of blocks.
     fn hopper_product(&mut self, product: &Product, widest: usize) -> bool {
-        let Product { left, factors, gated, norm, .. } = product;
+        let Product { left, factors, gated, .. } = product;
         let depth = left.cin * left.taps;
         let sms = self.target.sms as usize;
+        if let Some(tile) = few_rows(product) {
+            let across = tiles(factors, *gated, few::COLS, few::COLS / 2);
+            let splits = few::splits(across, depth, sms);
+            return self.in_tiles(
+                product,
+                Tiles {
+                    kernel: tile.kernel(*gated),
+                    cols: few::COLS,
+                    grid: [across, 1, splits],
+                    threads: tile.threads,
+                    shared: tile.shared(),
+                },
+            );
+        }
         let tile = hopper::choose(left.rows, widest, depth, sms);
         let across = tiles(factors, *gated, tile.cols, tile.cols / 2);
         let down = left.rows.div_ceil(tile.rows);
         let splits = hopper::splits(tile, across * down, widest, depth, sms);
+        self.in_tiles(
+            product,
+            Tiles {
+                kernel: tile.name,
+                cols: tile.cols,
+                grid: [across, down, splits],
+                threads: tile.threads,
+                shared: tile.shared(),
+            },
+        )
+    }
+
+    /// Launches a product; says whether it took the norm that follows in.
+    fn in_tiles(&mut self, product: &Product, chosen: Tiles) -> bool {
+        let Tiles { kernel, cols, grid, threads, shared } = chosen;
+        let [across, _, splits] = grid;
+        let left = &product.left;
         // Lanes that share a row sum its squares by halving.
-        let norm = norm.filter(|_| tile.cols.is_power_of_two() && tile.cols <= 128);
+        let norm = product.norm.filter(|_| cols.is_power_of_two() && cols <= 128);
         let mut args = product_fields(product, splits, Place::Null);
         if let Some(Norm { weight, eps, out }) = norm {
             let squares = self.temp(left.rows * across * Storage::F32.bytes());
@@ -298,10 +329,30 @@ impl Lowering<'_> {
             args.extend(std::iter::repeat_n(field(Place::Null), 3));
         }
         let args = vec![Arg::Struct(args)];
-        self.launch(tile.name, [across, down, splits], tile.threads, tile.shared(), args);
+        self.launch(kernel, grid, threads, shared, args);
         self.in_clusters(splits);
         norm.is_some()
     }
+}
+
+/// The kernel a product on Hopper's matrix instructions runs on, and how.
+struct Tiles {
+    kernel: &'static str,
+    /// Columns of a tile.
+    cols: usize,
+    grid: [usize; 3],
+    threads: u32,
+    shared: usize,
+}
+
+/// The tile of `rows_hopper.cu` for a product, where those kernels do what it asks for.
+fn few_rows(product: &Product) -> Option<&'static few::Tile> {
+    let Product { left, factors, gated, activation, .. } = product;
+    let plain =
+        left.taps == 1 && left.group >= left.rows && matches!(activation, None | Some(Activation::Silu));
+    let plain = plain && (!gated || factors.iter().all(|factor| factor.bias == Place::Null));
+    let widths: Vec<usize> = factors.iter().map(|factor| factor.cols).collect();
+    few::choose(left.rows, &widths, *gated, left.cin).filter(|_| plain)
 }
 
 /// Whether products into this many columns run on Hopper's matrix instructions: results are read and written four at a

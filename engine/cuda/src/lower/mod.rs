@@ -8,6 +8,7 @@ mod attention;
 mod conv;
 mod dense;
 mod encode;
+mod few;
 mod hopper;
 mod library;
 mod norm;

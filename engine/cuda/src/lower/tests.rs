@@ -132,7 +132,7 @@ fn on_hopper_the_second_norm_of_a_layer_is_part_of_the_products_around_it() {
     let mut bench = Bench::default();
     let program = layer(&mut bench, 1, 128);
     let lowered = bench.lower(&program, 8, HOPPER);
-    let product = "product_hopper_8x64";
+    let product = "product_rows_8";
     let expected = ["copy_ff", "rms_norm_fb", product, "attend_pair_pages", product, product, product];
     assert_eq!(kernels(&lowered), expected);
 }
