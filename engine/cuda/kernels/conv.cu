@@ -68,16 +68,30 @@ __device__ __forceinline__ void carry(const Carry& p) {
     }
 }
 
-// The same for rows of 16 bits and a multiple of eight channels, eight at a time.
+// The same for rows of 16 bits and a multiple of eight channels, eight at a time: a thread takes the same ones of four rows,
+// whose loads are on their way together.
 extern "C" __global__ void __launch_bounds__(256) carry_eight(const __grid_constant__ Carry p) {
     take_turn();
     if ((int)blockIdx.x < p.history_blocks) return move_history<bf16, bf16>(p);
-    int pieces = p.cols / 8, n = p.batch * p.steps * pieces, threads = (gridDim.x - p.history_blocks) * blockDim.x;
+    int pieces = p.cols / 8, rows = p.batch * p.steps, quarter = (rows + 3) / 4, n = quarter * pieces;
+    int threads = (gridDim.x - p.history_blocks) * blockDim.x;
     for (int i = (blockIdx.x - p.history_blocks) * blockDim.x + threadIdx.x; i < n; i += threads) {
-        int row = i / pieces, c = (i - row * pieces) * 8, context = row / p.steps;
-        uint4 x = *(const uint4*)((const bf16*)p.input + (i64)row * p.cols + c);
-        if (p.alpha) x = snake_8(x, p.alpha + c, p.inverse + c);
-        *(uint4*)((bf16*)p.out + (row + (i64)(context + 1) * p.history) * p.cols + c) = x;
+        int row = i / pieces, c = (i - row * pieces) * 8;
+        uint4 x[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            x[k] = *(const uint4*)((const bf16*)p.input + (i64)min(row + k * quarter, rows - 1) * p.cols + c);
+        }
+        if (p.alpha) {
+            float8 alpha = load_8(p.alpha, c, 0), inverse = load_8(p.inverse, c, 0);
+#pragma unroll
+            for (int k = 0; k < 4; k++) x[k] = snake_8(x[k], alpha, inverse);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            int at = row + k * quarter, context = at / p.steps;
+            if (at < rows) *(uint4*)((bf16*)p.out + (at + (i64)(context + 1) * p.history) * p.cols + c) = x[k];
+        }
     }
 }
 

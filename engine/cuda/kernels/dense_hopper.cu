@@ -69,10 +69,10 @@ __device__ __forceinline__ void end_rows(
                 x = times(x, scales[r]);
                 if (GATED) up = times(up, scales[r]);
             }
-            if (GATED) x = make_float4(silu(x.x) * up.x, silu(x.y) * up.y, silu(x.z) * up.z, silu(x.w) * up.w);
+            if (GATED) x = make_float4(silu_fast(x.x) * up.x, silu_fast(x.y) * up.y, silu_fast(x.z) * up.z, silu_fast(x.w) * up.w);
             if (there) {
                 if (bias) x = add(x, load_4(bias + col));
-                if (p.activation == ACT_SILU) x = make_float4(silu(x.x), silu(x.y), silu(x.z), silu(x.w));
+                if (p.activation == ACT_SILU) x = make_float4(silu_fast(x.x), silu_fast(x.y), silu_fast(x.z), silu_fast(x.w));
                 if (p.activation == ACT_GELU_ERF) x = make_float4(gelu(x.x), gelu(x.y), gelu(x.z), gelu(x.w));
                 if (p.residual) x = add(x, old[k]);
                 if (p.out_bf16) store_4((bf16*)p.out[matrix] + to, x);
@@ -135,14 +135,12 @@ __device__ __forceinline__ void product_hopper(const Product& p) {
     int K = p.cin * p.taps, steps = (K + 63) / 64, rank = blockIdx.z;
     int first = (int)((i64)rank * steps / p.splits), last = (int)((i64)(rank + 1) * steps / p.splits);
 
-    int piece = threadIdx.x % 8, line = threadIdx.x / 8;
-    const bf16* a_rows[AR];
-    const bf16* w_rows[WR];
+    int piece = threadIdx.x % 8, line = threadIdx.x / 8, k0 = first * 64 + piece * 8;
+    // Rows and columns that are not there repeat the last one; nobody reads their sums.
+    const bf16* a_at[AR];
+    const bf16* w_at[WR];
 #pragma unroll
-    for (int i = 0; i < AR; i++) {
-        int r = line + i * STEP, row = m0 + r;
-        a_rows[i] = r < ROWS && row < p.rows ? (const bf16*)p.a + row_start(p, row) : nullptr;
-    }
+    for (int i = 0; i < AR; i++) a_at[i] = (const bf16*)p.a + row_start(p, min(m0 + line + i * STEP, p.rows - 1));
 #pragma unroll
     for (int i = 0; i < WR; i++) {
         int r = line + i * STEP, which = matrix, col = n0 + r;
@@ -150,44 +148,46 @@ __device__ __forceinline__ void product_hopper(const Product& p) {
             which = (r / 8) % 2;
             col = n0 + r / 16 * 8 + r % 8;
         }
-        w_rows[i] = r < COLS && col < n ? (const bf16*)p.w[which] + (i64)col * K : nullptr;
+        w_at[i] = (const bf16*)p.w[which] + (i64)min(col, n - 1) * K + k0;
     }
-    auto fetch_a = [&](int step) {
-        int kk = step * 64 + piece * 8;
-        bool inside = kk < K;
-        int tap = p.taps == 1 ? 0 : kk / p.cin;
-        i64 offset = (i64)tap * p.tap_stride + (kk - tap * p.cin);
-        u32 to = base + (step - first) % STAGES * STAGE_BYTES;
+    // Both factors are fetched step after step, so that a step costs an addition each: a product is as much instructions
+    // as it is multiplications.
+    int left_a = K - k0, left_w = left_a, within = k0 % p.cin;
+    i64 tap_at = (i64)(k0 / p.cin) * p.tap_stride + within, to_next_tap = p.tap_stride - p.cin;
+    u32 place = base + line * 128 + ((piece ^ (line & 7)) << 4);
+    auto fetch_a = [&](u32 stage) {
 #pragma unroll
         for (int i = 0; i < AR; i++) {
-            int r = line + i * STEP;
-            if (ROWS % STEP != 0 && r >= ROWS) break;
-            bool there = inside && a_rows[i];
-            copy_16(to + r * 128 + ((piece ^ (r & 7)) << 4), there ? a_rows[i] + offset : (const bf16*)p.a, there);
+            if (ROWS % STEP != 0 && line + i * STEP >= ROWS) break;
+            copy_16(place + stage + i * STEP * 128, a_at[i] + tap_at, left_a > 0);
+        }
+        left_a -= 64;
+        within += 64;
+        tap_at += 64;
+        while (within >= p.cin) {
+            within -= p.cin;
+            tap_at += to_next_tap;
         }
     };
-    auto fetch_w = [&](int step) {
-        int kk = step * 64 + piece * 8;
-        bool inside = kk < K;
-        u32 to = base + (step - first) % STAGES * STAGE_BYTES + ROWS * 128;
+    auto fetch_w = [&](u32 stage) {
 #pragma unroll
         for (int i = 0; i < WR; i++) {
-            int r = line + i * STEP;
-            if (COLS % STEP != 0 && r >= COLS) break;
-            bool there = inside && w_rows[i];
-            copy_16(to + r * 128 + ((piece ^ (r & 7)) << 4), there ? w_rows[i] + kk : (const bf16*)p.w[0], there);
+            if (COLS % STEP != 0 && line + i * STEP >= COLS) break;
+            copy_16(place + stage + (ROWS + i * STEP) * 128, w_at[i], left_w > 0);
+            w_at[i] += 64;
         }
+        left_w -= 64;
     };
 
 #pragma unroll
     for (int s = 0; s < AHEAD; s++) {
-        if (first + s < last) fetch_w(first + s);
+        if (first + s < last) fetch_w(s * STAGE_BYTES);
     }
     let_next_start();
     wait_for_previous();
 #pragma unroll
     for (int s = 0; s < AHEAD; s++) {
-        if (first + s < last) fetch_a(first + s);
+        if (first + s < last) fetch_a(s * STAGE_BYTES);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
 
@@ -200,29 +200,30 @@ __device__ __forceinline__ void product_hopper(const Product& p) {
     float acc[BN / 8][4];
     int group = threadIdx.x / 128;
     u32 rows_at = SWAP ? ROWS * 128 + group * 64 * 128 : group * 64 * 128, cols_at = SWAP ? 0 : ROWS * 128;
+    auto following = [](u32 stage) { return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES; };
+    u32 stage = 0, free = AHEAD % STAGES * STAGE_BYTES;
     auto fetch_more = [&](int step) {
         if (step + AHEAD < last) {
-            fetch_a(step + AHEAD);
-            fetch_w(step + AHEAD);
+            fetch_a(free);
+            fetch_w(free);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
+        free = following(free);
     };
+#pragma unroll 1
     for (int step = first; step < last; step++) {
         asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
         publish_to_matrices();
         if constexpr (STAGES == AHEAD + 1) warpgroup_wait<0>();
         __syncthreads();
-        if constexpr (STAGES == AHEAD + 1) fetch_more(step);
-        u32 stage = base + (step - first) % STAGES * STAGE_BYTES;
-        u64 a = factor_at(stage + rows_at), b = factor_at(stage + cols_at);
+        u64 a = factor_at(base + stage + rows_at), b = factor_at(base + stage + cols_at);
         warpgroup_arrive();
 #pragma unroll
         for (int k = 0; k < 4; k++) warpgroup_mma(acc, a + 2 * k, b + 2 * k, step > first || k > 0);
         warpgroup_commit();
-        if constexpr (STAGES == AHEAD + 2) {
-            fetch_more(step);
-            warpgroup_wait<1>();
-        }
+        fetch_more(step);
+        if constexpr (STAGES == AHEAD + 2) warpgroup_wait<1>();
+        stage = following(stage);
     }
     warpgroup_wait<0>();
     asm volatile("cp.async.wait_group 0;" ::: "memory");

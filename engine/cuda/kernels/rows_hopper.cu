@@ -68,8 +68,6 @@ __device__ __forceinline__ float4 shared_4(u32 at) {
     return x;
 }
 
-__device__ __forceinline__ float silu_fast(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
-
 template <int WG, int BN, bool SWAP, int STAGES, bool GATED>
 __device__ __forceinline__ void product_rows(const Product& p) {
     constexpr int THREADS = WG * 128, BM = WG * 64, AHEAD = STAGES - 1;

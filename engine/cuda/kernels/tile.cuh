@@ -5,6 +5,9 @@ __device__ __noinline__ float activate_one(int kind, float x) { return activate(
 
 __device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
 
+// For sums that leave in 16 bits.
+__device__ __forceinline__ float silu_fast(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
+
 __device__ __forceinline__ void copy_16(u32 shared, const void* global, bool there) {
     int bytes = there ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
@@ -63,6 +66,12 @@ __device__ __forceinline__ void store_8(void* p, i64 at, int is_bf16, float8 x) 
     *(uint4*)((bf16*)p + at) = make_uint4(pack_bf16(x.low.x, x.low.y), pack_bf16(x.low.z, x.low.w),
                                           pack_bf16(x.high.x, x.high.y), pack_bf16(x.high.z, x.high.w));
 }
+// A number of the compiler's own, to choose code by.
+template <int N>
+struct Count {
+    static constexpr int COUNT = N;
+};
+
 __device__ __forceinline__ float8 add(float8 x, float8 y) { return {add(x.low, y.low), add(x.high, y.high)}; }
 
 // What happens to the sums of a tile on their way out.
@@ -167,13 +176,10 @@ __device__ __forceinline__ void end_tile(
             }
 }
 
-// For arguments within some thousand turns, to the accuracy of bf16 many times over.
+// For arguments within some thousand turns, to the accuracy of bf16 many times over: the card's sine takes an argument in
+// turns, so what is lost is the argument's own last bits.
 __device__ __forceinline__ float snake_fast(float x, float alpha, float inverse) {
-    float y = x * alpha;
-    float turns = rintf(y * 0.15915494309f);
-    y = fmaf(turns, -6.28125f, y);
-    y = fmaf(turns, -1.9353071795e-3f, y);
-    float s = __sinf(y);
+    float s = __sinf(x * alpha);
     return fmaf(inverse, s * s, x);
 }
 
@@ -187,4 +193,11 @@ __device__ __forceinline__ uint4 snake_8(uint4 raw, const float* alpha, const fl
         words[k] = pack_bf16(a, b);
     }
     return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+__device__ __forceinline__ uint4 snake_8(uint4 raw, const float8& alpha, const float8& inverse) {
+    float a[8] = {alpha.low.x, alpha.low.y, alpha.low.z, alpha.low.w, alpha.high.x, alpha.high.y, alpha.high.z, alpha.high.w};
+    float i[8] = {inverse.low.x, inverse.low.y, inverse.low.z, inverse.low.w, inverse.high.x, inverse.high.y, inverse.high.z,
+                  inverse.high.w};
+    return snake_8(raw, a, i);
 }

@@ -130,156 +130,185 @@ extern "C" __global__ void __launch_bounds__(256, 1) conv_window_192(const __gri
 
 // The same on Hopper's matrix instructions: the window lies as slices of 64 channels, in the layout those take a factor
 // in, and a tap is the window begun some rows later. Of a residual unit the second convolution follows at once, over the
-// first one's rows in the window's place.
+// first one's rows in the window's place. A thread keeps to eight channels, of the window as of the result: what belongs
+// to channels alone is in its registers before the kernel ahead has ended.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <int C, int WG, int STAGES, bool UNIT>
 __device__ __forceinline__ void conv_hopper(const Window& p) {
-    constexpr int BM = WG * 64, THREADS = WG * 128, SLICES = (C + 63) / 64, REST = C - 64 * (SLICES - 1), BN = C;
-    constexpr int AHEAD = STAGES - 2, STRIDE = BN + 8;
-    constexpr u32 STAGE_BYTES = BN * 128;
+    constexpr int BM = WG * 64, THREADS = WG * 128, SLICES = (C + 63) / 64, REST = C - 64 * (SLICES - 1);
+    constexpr int AHEAD = STAGES - 2, STRIDE = C + 8;
+    // Threads across a row, rows of all threads at once; the few threads left over rest.
+    constexpr int ACROSS = C / 8, DOWN = THREADS / ACROSS;
+    constexpr int STEP = THREADS / 8, WR = C / STEP;
+    constexpr u32 STAGE_BYTES = C * 128;
+    static_assert(C % STEP == 0, "every thread fetches as many weights");
     extern __shared__ u8 shared[];
-    __shared__ __align__(16) float alpha[UNIT ? 2 * C : C], inverse[UNIT ? 2 * C : C];
+    __shared__ __align__(16) float bias1[C], alpha2[C], inverse2[C];
     int context = blockIdx.y, t0 = blockIdx.x * BM;
     int history = (p.taps - 1) * p.dilation, rows = BM + history;
     u32 slice_bytes = (rows + 7) / 8 * 1024;
     u32 raw = (u32)__cvta_generic_to_shared(shared), ring = (raw + 1023) & ~1023u, window = ring + STAGES * STAGE_BYTES;
     u8 *aligned = shared + (ring - raw), *window_at = aligned + STAGES * STAGE_BYTES;
-    int pieces = p.taps * SLICES, all = UNIT ? pieces + SLICES : pieces;
 
-    auto fetch = [&](int q) {
-        bool second = UNIT && q >= pieces;
-        int taps = second ? 1 : p.taps, slice = second ? q - pieces : q / taps, tap = second ? 0 : q - slice * taps;
-        const bf16* from = (second ? p.weight2 : p.weight) + tap * C + slice * 64;
-        int wide = slice + 1 < SLICES ? 8 : REST / 8;
+    // Weights are fetched one after the other: slice by slice, in a slice tap by tap; then the second convolution's.
+    int piece = threadIdx.x % 8, line = threadIdx.x / 8;
+    u32 place = ring + line * 128 + ((piece ^ (line & 7)) << 4), filling = 0;
+    const bf16* w_at[WR];
 #pragma unroll
-        for (int i = threadIdx.x; i < BN * 8; i += THREADS) {
-            int r = i / 8, c = i % 8;
-            if (c < wide) {
-                u32 to = ring + q % STAGES * STAGE_BYTES + r * 128 + ((c ^ (r & 7)) << 4);
-                copy_16(to, from + (i64)r * taps * C + c * 8, true);
+    for (int i = 0; i < WR; i++) w_at[i] = p.weight + (i64)(line + i * STEP) * p.taps * C + piece * 8;
+    int pieces = p.taps * SLICES, to_fetch = UNIT ? pieces + SLICES : pieces;
+    int tap_of = 0, slice_of = 0, taps_of = p.taps;
+    auto fetch = [&]() {
+        if (to_fetch > 0) {
+            int from = tap_of * C + slice_of * 64;
+            if (REST == 64 || piece < REST / 8 || slice_of + 1 < SLICES) {
+#pragma unroll
+                for (int i = 0; i < WR; i++) copy_16(place + filling + i * STEP * 128, w_at[i] + from, true);
+            }
+            to_fetch--;
+            if (++tap_of == taps_of) {
+                tap_of = 0;
+                slice_of++;
+                if (UNIT && to_fetch == SLICES) {
+                    slice_of = 0;
+                    taps_of = 1;
+#pragma unroll
+                    for (int i = 0; i < WR; i++) w_at[i] = p.weight2 + (i64)(line + i * STEP) * C + piece * 8;
+                }
             }
         }
+        filling = filling == (STAGES - 1) * STAGE_BYTES ? 0 : filling + STAGE_BYTES;
+        asm volatile("cp.async.commit_group;" ::: "memory");
     };
 #pragma unroll
-    for (int s = 0; s < AHEAD; s++) {
-        if (s < pieces) fetch(s);
-        asm volatile("cp.async.commit_group;" ::: "memory");
-    }
-    for (int c = threadIdx.x; c < C; c += THREADS) {
-        alpha[c] = p.alpha[c];
-        inverse[c] = p.inverse[c];
-        if (UNIT) {
-            alpha[C + c] = p.alpha2[c];
-            inverse[C + c] = p.inverse2[c];
+    for (int s = 0; s < AHEAD; s++) fetch();
+
+    int c = threadIdx.x % ACROSS * 8, down = threadIdx.x / ACROSS;
+    bool works = ACROSS * DOWN == THREADS || down < DOWN;
+    float8 alpha = load_8(p.alpha, c, 0), inverse = load_8(p.inverse, c, 0);
+    if (UNIT) {
+        for (int i = threadIdx.x; i < C; i += THREADS) {
+            bias1[i] = p.bias ? p.bias[i] : 0.0f;
+            alpha2[i] = p.alpha2[i];
+            inverse2[i] = p.inverse2[i];
         }
     }
     let_next_start();
     wait_for_previous();
-    __syncthreads();
 
-    bool fresh = p.start[context] <= 0;
-    const float* past = p.state + (i64)p.slots[context] * history * C;
-    const bf16* input = p.input + (i64)context * p.steps * C;
-    // Loads of several rows are in flight together.
-    constexpr int BATCH = 8;
-    for (int from = threadIdx.x; from < rows * (C / 8); from += BATCH * THREADS) {
-        uint4 raw[BATCH];
+    auto place_of = [&](int r) { return c / 64 * slice_bytes + r * 128 + ((c % 64 / 8 ^ (r & 7)) << 4); };
+    // Only the first rows of a stream's chunk have their history elsewhere.
+    int begin = t0 == 0 ? history : 0;
+    if (t0 == 0 && works) {
+        bool fresh = p.start[context] <= 0;
+        const float* past = p.state + (i64)p.slots[context] * history * C + c;
+#pragma unroll 4
+        for (int r = down; r < history; r += DOWN) {
+            float8 x = {};
+            if (!fresh) x = load_8(past, (i64)r * C, 0);
+            *(uint4*)(window_at + place_of(r)) = make_uint4(pack_bf16(x.low.x, x.low.y), pack_bf16(x.low.z, x.low.w),
+                                                            pack_bf16(x.high.x, x.high.y), pack_bf16(x.high.z, x.high.w));
+        }
+    }
+    // Rows past the last repeat it; only results that nobody reads are made of them. Several loads are on their way at once.
+    const bf16* input = p.input + (i64)context * p.steps * C + c;
+    constexpr int BATCH = 5;
+    for (int first = begin + down; first < rows && works; first += BATCH * DOWN) {
+        uint4 x[BATCH];
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
-            int i = from + k * THREADS, r = i / (C / 8), c = i % (C / 8) * 8, t = t0 - history + r;
-            raw[k] = make_uint4(0, 0, 0, 0);
-            if (r < rows && t >= 0 && t < p.steps) {
-                raw[k] = *(const uint4*)(input + (i64)t * C + c);
-            } else if (r < rows && t < 0 && !fresh) {
-                const float* at = past + (i64)(t + history) * C + c;
-                float4 x = load_4(at), y = load_4(at + 4);
-                raw[k] = make_uint4(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w), pack_bf16(y.x, y.y), pack_bf16(y.z, y.w));
-            }
+            int t = min(t0 - history + first + k * DOWN, p.steps - 1);
+            x[k] = *(const uint4*)(input + (i64)t * C);
         }
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
-            int i = from + k * THREADS, r = i / (C / 8), c = i % (C / 8) * 8, t = t0 - history + r;
-            if (r >= rows) break;
-            if (t >= 0 && t < p.steps) raw[k] = snake_8(raw[k], alpha + c, inverse + c);
-            *(uint4*)(window_at + c / 64 * slice_bytes + r * 128 + ((c % 64 / 8 ^ (r & 7)) << 4)) = raw[k];
+            int r = first + k * DOWN;
+            if (r < rows) *(uint4*)(window_at + place_of(r)) = snake_8(x[k], alpha, inverse);
         }
     }
 
-    float acc[BN / 8][4];
+    float acc[C / 8][4];
     int group = threadIdx.x / 128;
-    auto multiply = [&](int q, int slice, u32 rows_at, bool begun) {
+    u32 stage = 0;
+    // One piece of the weights, of WIDE channels, times the rows at `rows_at`.
+    auto multiply = [&](auto wide, u32 rows_at, bool begun) {
+        constexpr int WIDE = decltype(wide)::COUNT;
         asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
         publish_to_matrices();
         __syncthreads();
-        u64 a = factor_at(rows_at), b = factor_at(ring + q % STAGES * STAGE_BYTES);
+        u64 a = factor_at(rows_at), b = factor_at(ring + stage);
         warpgroup_arrive();
 #pragma unroll
-        for (int k = 0; k < REST / 16; k++) warpgroup_mma(acc, a + 2 * k, b + 2 * k, begun || k > 0);
-        if (REST < 64 && slice + 1 < SLICES) {
-#pragma unroll
-            for (int k = REST / 16; k < 4; k++) warpgroup_mma(acc, a + 2 * k, b + 2 * k, 1);
-        }
+        for (int k = 0; k < WIDE / 16; k++) warpgroup_mma(acc, a + 2 * k, b + 2 * k, begun || k > 0);
         warpgroup_commit();
-        if (q + AHEAD < all) fetch(q + AHEAD);
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        fetch();
         warpgroup_wait<1>();
+        stage = stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
     };
+    u32 rows_at = window + group * 64 * 128;
+#pragma unroll
+    for (int slice = 0; slice < SLICES; slice++) {
 #pragma unroll 1
-    for (int q = 0; q < pieces; q++) {
-        int slice = q / p.taps, tap = q - slice * p.taps;
-        multiply(q, slice, window + slice * slice_bytes + (group * 64 + tap * p.dilation) * 128, q > 0);
+        for (int tap = 0; tap < p.taps; tap++) {
+            u32 at = rows_at + slice * slice_bytes + tap * p.dilation * 128;
+            if (slice + 1 < SLICES) multiply(Count<64>(), at, slice > 0 || tap > 0);
+            else multiply(Count<REST>(), at, slice > 0 || tap > 0);
+        }
     }
     warpgroup_wait<0>();
     int lane = threadIdx.x % 32, row_of = group * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4, col_of = lane % 4 * 2;
     if constexpr (UNIT) {
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < BN / 8; j++) {
-            int c = j * 8 + col_of;
-            float2 bias = p.bias ? *(const float2*)(p.bias + c) : make_float2(0.0f, 0.0f);
+        for (int j = 0; j < C / 8; j++) {
+            int col = j * 8 + col_of;
+            float2 bias = *(const float2*)(bias1 + col), a = *(const float2*)(alpha2 + col);
+            float2 i = *(const float2*)(inverse2 + col);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 int r = row_of + half * 8;
-                float x = snake_fast(acc[j][2 * half] + bias.x, alpha[C + c], inverse[C + c]);
-                float y = snake_fast(acc[j][2 * half + 1] + bias.y, alpha[C + c + 1], inverse[C + c + 1]);
+                float x = snake_fast(acc[j][2 * half] + bias.x, a.x, i.x), y = snake_fast(acc[j][2 * half + 1] + bias.y, a.y, i.y);
                 *(u32*)(window_at + j / 8 * BM * 128 + r * 128 + ((j % 8 ^ (r & 7)) << 4) + col_of * 2) = pack_bf16(x, y);
             }
         }
-#pragma unroll 1
+#pragma unroll
         for (int slice = 0; slice < SLICES; slice++) {
-            multiply(pieces + slice, slice, window + slice * BM * 128 + group * 64 * 128, slice > 0);
+            u32 at = rows_at + slice * BM * 128;
+            if (slice + 1 < SLICES) multiply(Count<64>(), at, slice > 0);
+            else multiply(Count<REST>(), at, slice > 0);
         }
         warpgroup_wait<0>();
     }
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
 
-    const float* bias = UNIT ? p.bias2 : p.bias;
     float* tile = (float*)aligned;
 #pragma unroll
-    for (int j = 0; j < BN / 8; j++) {
+    for (int j = 0; j < C / 8; j++) {
         float* to = tile + row_of * STRIDE + j * 8 + col_of;
         *(float2*)to = make_float2(acc[j][0], acc[j][1]);
         *(float2*)(to + 8 * STRIDE) = make_float2(acc[j][2], acc[j][3]);
     }
+    const float* bias_at = UNIT ? p.bias2 : p.bias;
+    float8 bias = {};
+    if (bias_at) bias = load_8(bias_at, c, 0);
+    i64 row0 = (i64)context * p.steps + t0;
+    int last = min(BM, p.steps - t0) - 1;
     __syncthreads();
-    for (int from = threadIdx.x; from < BM * (BN / 8); from += BATCH * THREADS) {
+    for (int first = down; first <= last && works; first += BATCH * DOWN) {
         float8 old[BATCH];
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
-            int i = from + k * THREADS, r = i / (BN / 8), c = i % (BN / 8) * 8;
-            if (!p.residual || r >= BM || t0 + r >= p.steps) continue;
-            old[k] = load_8(p.residual, ((i64)context * p.steps + t0 + r) * C + c, p.residual_bf16);
+            if (p.residual) old[k] = load_8(p.residual, (row0 + min(first + k * DOWN, last)) * C + c, p.residual_bf16);
         }
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
-            int i = from + k * THREADS, r = i / (BN / 8), c = i % (BN / 8) * 8;
-            if (r >= BM || t0 + r >= p.steps) break;
+            int r = first + k * DOWN;
+            if (r > last) break;
             const float* at = tile + r * STRIDE + c;
-            float8 x = {*(const float4*)at, *(const float4*)(at + 4)};
-            if (bias) x = add(x, load_8(bias, c, 0));
+            float8 x = add({*(const float4*)at, *(const float4*)(at + 4)}, bias);
             if (p.residual) x = add(x, old[k]);
-            store_8(p.out, ((i64)context * p.steps + t0 + r) * C + c, p.out_bf16, x);
+            store_8(p.out, (row0 + r) * C + c, p.out_bf16, x);
         }
     }
 }

@@ -278,7 +278,8 @@ impl Lowering<'_> {
             int_field(batch),
         ]);
         let eight = self.storage(input).is_bf16() && work.is_bf16() && cols.is_multiple_of(8);
-        let input_blocks = if eight { input_blocks.div_ceil(4) } else { input_blocks };
+        // A thread takes eight channels of four rows.
+        let input_blocks = if eight { input_blocks.div_ceil(8) } else { input_blocks };
         let kernel = if eight {
             "carry_eight".to_owned()
         } else {

@@ -97,7 +97,8 @@ impl Lowering<'_> {
             let shared = window_bytes(channels, history);
             Window { family: "window", rows: WINDOW_ROWS, threads: THREADS, shared }
         };
-        (window.shared <= self.target.shared_max).then_some(window)
+        // Only a chunk's first block finds history elsewhere.
+        (window.shared <= self.target.shared_max && history <= window.rows).then_some(window)
     }
 
     /// A convolution, or a residual unit, whose rows are laid out in shared memory; then the history is moved on.
