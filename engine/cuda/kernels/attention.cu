@@ -368,6 +368,97 @@ __device__ __forceinline__ void attend_window(
     }
 }
 
+// The same where the whole window fits a block's shared memory, which then fetches it once, all of it on its way at the
+// same time, and moves it on from there. Rows of keys, then of values, oldest first: `window - 1` of the state, then the new
+// ones; a row is padded so that lanes reading a key each do not meet in a bank.
+constexpr int WINDOW_PAD = 4;
+
+template <int PARTS, class O>
+__device__ __forceinline__ void attend_held(
+    const Heads& h, float* state, const int* slots, const int* start, const int* valid, int window, O* out) {
+    constexpr int DIM = 32 * PARTS, ROW = DIM + WINDOW_PAD, PIECES = DIM / 4, HALF = DIM / 2;
+    extern __shared__ __align__(16) float held[];
+    __shared__ __align__(16) float q[WARPS][DIM];
+    int context = blockIdx.y, kv_head = blockIdx.x, sharing = h.heads / h.kv_heads, steps = h.steps, past = window - 1;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, kv_width = h.kv_heads * DIM, origin = max(start[context], 0);
+    int all = past + steps;
+    float* stored = state + (i64)slots[context] * 2 * past * kv_width + kv_head * DIM;
+    float *keys = held, *values = held + all * ROW;
+    u32 held_at = (u32)__cvta_generic_to_shared(held);
+    int piece = threadIdx.x % PIECES, row0 = threadIdx.x / PIECES;
+    constexpr int DOWN = WARPS * 32 / PIECES;
+    for (int i = row0; i < 2 * past; i += DOWN) {
+        int to = i < past ? i : i - past + all;
+        copy_16(held_at + (to * ROW + piece * 4) * 4, stored + (i64)i * kv_width + piece * 4, true);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    auto turn = [&](const float* from, int c, int position, float* to) {
+        float a = from[c], b = from[c + HALF];
+        if (h.frequencies) {
+            float s, cosine;
+            sincosf((float)position * h.frequencies[c], &s, &cosine);
+            float x = a;
+            a = fmaf(x, cosine, -(b * s));
+            b = fmaf(b, cosine, x * s);
+        }
+        to[c] = a;
+        to[c + HALF] = b;
+    };
+    for (int i = threadIdx.x; i < steps * HALF; i += WARPS * 32) {
+        int t = i / HALF;
+        i64 from = ((i64)context * steps + t) * h.kv_stride + kv_head * DIM;
+        turn(h.k + from, i % HALF, origin + t, keys + (past + t) * ROW);
+    }
+    for (int i = threadIdx.x; i < steps * PIECES; i += WARPS * 32) {
+        int t = i / PIECES, c = i % PIECES * 4;
+        store_4(values + (past + t) * ROW + c, load_4(h.v + ((i64)context * steps + t) * h.kv_stride + kv_head * DIM + c));
+    }
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+    for (int item = warp; item < steps * sharing; item += WARPS) {
+        int t = item / sharing, head = kv_head * sharing + item % sharing;
+        const float* from = h.q + ((i64)context * steps + t) * h.q_stride + head * DIM;
+        for (int c = lane; c < HALF; c += 32) turn(from, c, origin + t, q[warp]);
+        __syncwarp();
+        int before = min(past, origin + t), begin = past + t - before;
+        Sum<PARTS> sum;
+        for (int first = 0; first <= before; first += 32) {
+            int count = min(32, before + 1 - first);
+            // As in `attend_tile`.
+            asm volatile("" : "+r"(count));
+            const float* key = keys + (begin + first + min(lane, count - 1)) * ROW;
+            float score = 0.0f;
+#pragma unroll
+            for (int c = 0; c < DIM; c += 4) {
+                float4 a = load_4(q[warp] + c), b = load_4(key + c);
+                score = fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, fmaf(a.w, b.w, score))));
+            }
+            score = lane < count ? score * h.scale : minus_infinity();
+            float top = fmaxf(sum.top, warp_max(score)), weight = expf(score - top), old = expf(sum.top - top);
+            sum.mass = sum.mass * old + warp_sum(weight);
+            sum.top = top;
+#pragma unroll
+            for (int i = 0; i < PARTS; i++) sum.values[i] *= old;
+            const float* value = values + (begin + first) * ROW + lane * PARTS;
+#pragma unroll 8
+            for (int j = 0; j < count; j++, value += ROW) {
+                float w = __shfl_sync(0xffffffffu, weight, j);
+#pragma unroll
+                for (int i = 0; i < PARTS; i++) sum.values[i] = fmaf(w, value[i], sum.values[i]);
+            }
+        }
+        O* to = out + (((i64)context * steps + t) * h.heads + head) * DIM + lane * PARTS;
+#pragma unroll
+        for (int i = 0; i < PARTS; i++) store(to + i, sum.values[i] / sum.mass);
+        __syncwarp();
+    }
+    int count = min(max(valid[context], 0), steps);
+    for (int i = row0; i < 2 * past; i += DOWN) {
+        int from = (i < past ? i : i - past + all) + count;
+        store_4(stored + (i64)i * kv_width + piece * 4, load_4(held + from * ROW + piece * 4));
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(128) append_f(const __grid_constant__ Heads h, const __grid_constant__ Keys k) {
     take_turn();
     append<float>(h, k);
@@ -395,6 +486,13 @@ extern "C" __global__ void __launch_bounds__(128) append_b(const __grid_constant
         int window, O* out) { take_turn();                                                                                      \
         attend_window<PARTS, O>(h, state, slots, start, valid, window, out);                                       \
     }
+#define HELD_ENTRY(suffix, O, PARTS)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(128) attend_held_##suffix##_##PARTS(                                \
+        const __grid_constant__ Heads h, float* state, const int* slots, const int* start, const int* valid,         \
+        int window, O* out) {                                                                                        \
+        take_turn();                                                                                                 \
+        attend_held<PARTS, O>(h, state, slots, start, valid, window, out);                                           \
+    }
 #define ALL_PARTS(ENTRY, ...) ENTRY(__VA_ARGS__, 1) ENTRY(__VA_ARGS__, 2) ENTRY(__VA_ARGS__, 4) ENTRY(__VA_ARGS__, 8)
 
 ALL_PARTS(ATTEND_ENTRY, ff, float, float)
@@ -405,3 +503,9 @@ ALL_PARTS(WINDOW_ENTRY, f, float)
 ALL_PARTS(WINDOW_ENTRY, b, bf16)
 ALL_PARTS(SHORT_ENTRY, f, float)
 ALL_PARTS(SHORT_ENTRY, b, bf16)
+HELD_ENTRY(f, float, 1)
+HELD_ENTRY(f, float, 2)
+HELD_ENTRY(f, float, 4)
+HELD_ENTRY(b, bf16, 1)
+HELD_ENTRY(b, bf16, 2)
+HELD_ENTRY(b, bf16, 4)

@@ -1,5 +1,5 @@
 // One draw a row, the same as the reference in `device::sampling`: penalty, suppression, temperature, top-k,
-// top-p, then a draw by Philox4x32-10 keyed by seed and (step, draw).
+// top-p, then a draw by Philox4x32-10 keyed by seed and (step, draw). What is done with the id at once is done here, too.
 
 struct Sample {
     const float* logits;
@@ -20,6 +20,14 @@ struct Sample {
     int suppress_to;
     // -1 for none.
     int keep;
+    // Where else the id goes, if anywhere: a column of `placed`.
+    int* placed;
+    int placed_cols;
+    int placed_column;
+    // Pieces of 16 bytes of the id's row of `table` that are copied to the row of `embedded`; 0 for none.
+    int pieces;
+    const uint4* table;
+    uint4* embedded;
 };
 
 __device__ __forceinline__ u32 philox(u32 c0, u32 c1, u32 k0, u32 k1) {
@@ -224,8 +232,15 @@ extern "C" __global__ void __launch_bounds__(256) sample(const __grid_constant__
             }
         }
     }
+    __shared__ int chosen;
     if (threadIdx.x == 0) {
-        p.out[(i64)row * p.out_cols + p.column] = drawn;
+        p.out[(i64)row * p.out_cols + p.column] = chosen = drawn;
+        if (p.placed) p.placed[(i64)row * p.placed_cols + p.placed_column] = drawn;
         if (flags) flags[drawn] = 1;
+    }
+    if (p.pieces == 0) return;
+    __syncthreads();
+    for (int i = threadIdx.x; i < p.pieces; i += THREADS) {
+        p.embedded[(i64)row * p.pieces + i] = p.table[(i64)chosen * p.pieces + i];
     }
 }

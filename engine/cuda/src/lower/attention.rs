@@ -96,6 +96,9 @@ const PAIR_DIM: usize = 128;
 const PAIR_KEYS: usize = 16;
 /// Keys, each with its value, that a block appends: a warp each.
 const APPEND_PAIRS: usize = THREADS as usize / 32 / 2;
+/// Columns of the heads of which a block may hold the whole window, and what its rows are padded by.
+const HELD_DIMS: [usize; 3] = [32, 64, 128];
+const WINDOW_PAD: usize = 4;
 /// A window no position reaches.
 const NO_WINDOW: usize = i32::MAX as usize;
 
@@ -278,7 +281,7 @@ impl Lowering<'_> {
         };
         let steps = self.steps_of(q);
         let heads = self.heads(q, k, v, shape, steps);
-        let kernel = format!("attend_window_{}_{}", self.storage(out).letter(), parts(shape.head_dim));
+        let (letter, dim) = (self.storage(out).letter(), shape.head_dim);
         let args = vec![
             heads.arg(),
             at(Place::State(state)),
@@ -288,7 +291,11 @@ impl Lowering<'_> {
             int(window),
             value(out),
         ];
-        let shared = steps * shape.head_dim * Storage::F32.bytes();
+        let held = 2 * (window - 1 + steps) * (dim + WINDOW_PAD) * Storage::F32.bytes();
+        let whole = HELD_DIMS.contains(&dim) && held <= self.target.shared_max;
+        let (family, shared) =
+            if whole { ("held", held) } else { ("window", steps * dim * Storage::F32.bytes()) };
+        let kernel = format!("attend_{family}_{letter}_{}", parts(dim));
         self.launch(kernel, [shape.kv_heads, self.shape.batch, 1], THREADS, shared, args);
     }
 }

@@ -103,8 +103,8 @@ impl Lowering<'_> {
                     act = activation;
                     sum = residual.map(|id| (Place::Value(id), self.storage(id)));
                     storage = self.storage(out);
-                    norm =
-                        residual.filter(|&stream| stream == out).and_then(|_| self.norm_at(index + 1, out));
+                    let stream = group == 1 && residual.is_none_or(|stream| stream == out);
+                    norm = self.norm_at(index + 1, out).filter(|_| stream);
                 }
                 let factor = self.factor();
                 let normed = self.product(Product {

@@ -1,12 +1,9 @@
-//! Ops of the encoders, and draws.
+//! Ops of the encoders.
 
 use device::program::Op;
 
 use super::dense::{Factor, Product, whole};
-use super::{
-    Arg, Derived, Field, Lowering, Place, Storage, at, field, float, int, int_field, long, maybe, value,
-    vector,
-};
+use super::{Arg, Derived, Lowering, Place, Storage, at, field, float, int, long, maybe, value, vector};
 
 impl Lowering<'_> {
     pub(super) fn encoder(&mut self, op: &Op) {
@@ -70,50 +67,7 @@ impl Lowering<'_> {
                 let rows = self.rows_of(residual);
                 self.launch("quantize_residual", [rows, 1, 1], 128, width * Storage::F32.bytes(), args);
             }
-            Op::Sample {
-                logits,
-                params,
-                seeds,
-                step,
-                draw,
-                ref bound,
-                allow_keep,
-                history,
-                slots,
-                out,
-                column,
-            } => {
-                let vocabulary = self.cols(logits);
-                let id = |id: u32| Field::I32(i32::try_from(id).unwrap_or(i32::MAX));
-                let (from, to, keep) = match bound {
-                    Some(bound) => (
-                        id(bound.suppress_from),
-                        id(bound.suppress_to),
-                        bound.keep.map_or(Field::I32(-1), id),
-                    ),
-                    None => (Field::I32(0), Field::I32(0), Field::I32(-1)),
-                };
-                let arg = Arg::Struct(vec![
-                    field(Place::Value(logits)),
-                    field(Place::Value(params)),
-                    field(Place::Value(seeds)),
-                    field(Place::Value(step)),
-                    maybe(allow_keep),
-                    field(history.map_or(Place::Null, Place::State)),
-                    field(Place::Value(slots)),
-                    field(Place::Value(out)),
-                    int_field(self.cols(out)),
-                    int_field(column),
-                    int_field(vocabulary),
-                    id(draw),
-                    from,
-                    to,
-                    keep,
-                ]);
-                let shared = 2 * vocabulary.next_power_of_two() * 8;
-                self.launch("sample", [self.shape.batch, 1, 1], 256, shared, vec![arg]);
-            }
-            _ => unreachable!("only encoders' ops and draws are lowered here"),
+            _ => unreachable!("only encoders' ops are lowered here"),
         }
     }
 }

@@ -7,6 +7,7 @@
 mod attention;
 mod conv;
 mod dense;
+mod draw;
 mod encode;
 mod few;
 mod hopper;
@@ -151,8 +152,8 @@ impl<'a> Lowering<'a> {
             Op::Statistics { .. }
             | Op::SoftmaxOverTime { .. }
             | Op::LogMel { .. }
-            | Op::QuantizeResidual { .. }
-            | Op::Sample { .. } => self.encoder(op),
+            | Op::QuantizeResidual { .. } => self.encoder(op),
+            Op::Sample { .. } => return self.draw(index),
             _ => self.rows(op),
         }
         1
