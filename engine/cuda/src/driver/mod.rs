@@ -24,6 +24,8 @@ pub(crate) struct Driver {
     /// Compute capability.
     pub(crate) capability: (i32, i32),
     pub(crate) sms: u32,
+    /// Of the second level.
+    pub(crate) cache_bytes: usize,
     lm: Option<Green>,
     background: Option<Green>,
     /// Why the lanes share all SMs, if they do.

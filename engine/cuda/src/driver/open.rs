@@ -63,6 +63,7 @@ impl Driver {
                 return Err(setting(format!("{name} is sm_{major}{minor}; the kernels need sm_80 or newer")));
             }
             let sms = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+            let cache_bytes = attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?;
             let mut primary = std::ptr::null_mut();
             check(sys::cuDevicePrimaryCtxRetain(&raw mut primary, device), "the device's context")?;
             let mut driver = Self {
@@ -71,6 +72,7 @@ impl Driver {
                 name,
                 capability: (major, minor),
                 sms: u32::try_from(sms).unwrap_or(0),
+                cache_bytes: usize::try_from(cache_bytes).unwrap_or(0),
                 lm: None,
                 background: None,
                 unsplit: String::new(),
