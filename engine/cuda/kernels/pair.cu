@@ -230,36 +230,49 @@ extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
     }
 }
 
-// A frame's own keys, in f32, one page a batch row: a warp a query head, nothing shared between warps. A lane holds four
-// columns; eight keys and their values are on their way together, and their scores are summed over the lanes by halving,
-// which leaves one key to each four.
-extern "C" __global__ void __launch_bounds__(128, 4) attend_frame(
+__device__ __forceinline__ uint2 packed_4(float4 x) { return make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w)); }
+__device__ __forceinline__ float4 spread_4(uint2 raw) {
+    return make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u), __uint_as_float(raw.y << 16),
+                       __uint_as_float(raw.y & 0xffff0000u));
+}
+
+// A frame's own keys, one page a batch row: a warp a query head, nothing shared between warps. A lane holds four columns;
+// eight keys and their values are on their way together, and their scores are summed over the lanes by halving, which
+// leaves one key to each four. A frame may begin with two positions at once: whoever has the second makes the first's key
+// too, so that no warp waits for another.
+extern "C" __global__ void __launch_bounds__(128, 6) attend_frame(
     const __grid_constant__ Heads h, const __grid_constant__ Keys keys, int rows, bf16* out) {
     take_turn();
     int lane = threadIdx.x % 32, item = blockIdx.x * WARPS + threadIdx.x / 32;
     int row = item / h.heads, head = item % h.heads, kv_head = head / 2;
     if (row >= rows) return;
-    int position = position_of(h, row), column = lane * 4, mine = lane / 16 * 4 + lane / 8 % 2 * 2 + lane / 4 % 2;
+    int context = h.steps == 1 ? row : row / 2, second = h.steps == 1 ? 0 : row % 2;
+    int position = h.position + second, stored = position - second, column = lane * 4;
+    int mine = lane / 16 * 4 + lane / 8 % 2 * 2 + lane / 4 % 2;
     i64 stride = (i64)h.kv_heads * PAIR_DIM, from = (i64)row * h.kv_stride + kv_head * PAIR_DIM;
-    float* page = (float*)keys.pages + row / h.steps * keys.page_stride + (i64)kv_head * PAIR_DIM + column;
-    float4 k[PAIR_LOADS], v[PAIR_LOADS];
+    bf16* page = (bf16*)keys.pages + context * keys.page_stride + (i64)kv_head * PAIR_DIM + column;
+    uint2 k[PAIR_LOADS], v[PAIR_LOADS];
     auto fetch = [&](int first) {
 #pragma unroll
         for (int i = 0; i < PAIR_LOADS; i++) {
-            k[i] = v[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (first + i < position) {
-                k[i] = load_4(page + (first + i) * stride);
-                v[i] = load_4(page + (first + i) * stride + keys.values);
+            k[i] = v[i] = make_uint2(0, 0);
+            if (first + i < stored) {
+                k[i] = *(const uint2*)(page + (first + i) * stride);
+                v[i] = *(const uint2*)(page + (first + i) * stride + keys.values);
             }
         }
     };
     fetch(0);
-    float4 own_value = load_4(h.v + from + column);
+    uint2 own_value = packed_4(load_4(h.v + from + column)), earlier_value = own_value;
     float4 q = times(prepare_4(h.q + (i64)row * h.q_stride + head * PAIR_DIM, h.q_norm, h, position), h.scale);
-    float4 own_key = prepare_4(h.k + from, h.k_norm, h, position);
+    uint2 own_key = packed_4(prepare_4(h.k + from, h.k_norm, h, position)), earlier_key = own_key;
+    if (second) {
+        earlier_value = packed_4(load_4(h.v + from - h.kv_stride + column));
+        earlier_key = packed_4(prepare_4(h.k + from - h.kv_stride, h.k_norm, h, position - 1));
+    }
     if (head % 2 == 0) {
-        store_4(page + position * stride, own_key);
-        store_4(page + position * stride + keys.values, own_value);
+        *(uint2*)(page + position * stride) = own_key;
+        *(uint2*)(page + position * stride + keys.values) = own_value;
     }
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     float top = minus_infinity(), mass = 0.0f;
@@ -268,11 +281,15 @@ extern "C" __global__ void __launch_bounds__(128, 4) attend_frame(
         float s[PAIR_LOADS];
 #pragma unroll
         for (int i = 0; i < PAIR_LOADS; i++) {
-            if (first + i == position) {
+            if (first + i == stored && second) {
+                k[i] = earlier_key;
+                v[i] = earlier_value;
+            } else if (first + i == position) {
                 k[i] = own_key;
                 v[i] = own_value;
             }
-            s[i] = fmaf(q.x, k[i].x, fmaf(q.y, k[i].y, fmaf(q.z, k[i].z, q.w * k[i].w)));
+            float4 key = spread_4(k[i]);
+            s[i] = fmaf(q.x, key.x, fmaf(q.y, key.y, fmaf(q.z, key.z, q.w * key.w)));
         }
 #pragma unroll
         for (int d = 16, half = 4; half > 0; d >>= 1, half >>= 1) {
@@ -295,7 +312,8 @@ extern "C" __global__ void __launch_bounds__(128, 4) attend_frame(
 #pragma unroll
         for (int i = 0; i < PAIR_LOADS; i++) {
             float w = __shfl_sync(0xffffffffu, weight, i / 4 * 16 + i / 2 % 2 * 8 + i % 2 * 4);
-            sum = make_float4(fmaf(w, v[i].x, sum.x), fmaf(w, v[i].y, sum.y), fmaf(w, v[i].z, sum.z), fmaf(w, v[i].w, sum.w));
+            float4 value = spread_4(v[i]);
+            sum = make_float4(fmaf(w, value.x, sum.x), fmaf(w, value.y, sum.y), fmaf(w, value.z, sum.z), fmaf(w, value.w, sum.w));
         }
     }
 #pragma unroll

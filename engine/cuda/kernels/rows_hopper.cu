@@ -93,12 +93,16 @@ __device__ __forceinline__ void product_rows(const Product& p) {
 
     int piece = threadIdx.x % 8, line = threadIdx.x / 8;
     u32 place = base + line * 128 + ((piece ^ (line & 7)) << 4);
-    // Rows that are not there repeat the last one; nobody reads their sums.
+    // Rows that are not there are zeros: were they another row's, every block would ask the cache for that one again and
+    // again, which took longer than a full tile.
     const bf16* a_at[AR];
+    u32 a_bytes[AR];
     const bf16* w_at[WR];
 #pragma unroll
     for (int i = 0; i < AR; i++) {
-        a_at[i] = (const bf16*)p.a + (i64)min(m0 + line + i * STEP, p.rows - 1) * p.row_stride + first * 64 + piece * 8;
+        int row = m0 + line + i * STEP;
+        a_at[i] = (const bf16*)p.a + (i64)min(row, p.rows - 1) * p.row_stride + first * 64 + piece * 8;
+        a_bytes[i] = row < p.rows ? 16 : 0;
     }
     // Gates and ups take turns by eight columns.
 #pragma unroll
@@ -109,7 +113,7 @@ __device__ __forceinline__ void product_rows(const Product& p) {
     auto fetch_a = [&](u32 stage) {
 #pragma unroll
         for (int i = 0; i < AR; i++) {
-            if (ROWS % STEP == 0 || line + i * STEP < ROWS) copy_16(place + stage + i * STEP * 128, a_at[i]);
+            if (ROWS % STEP == 0 || line + i * STEP < ROWS) copy_some(place + stage + i * STEP * 128, a_at[i], a_bytes[i]);
             a_at[i] += 64;
         }
     };

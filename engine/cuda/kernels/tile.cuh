@@ -8,10 +8,12 @@ __device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
 // For sums that leave in 16 bits.
 __device__ __forceinline__ float silu_fast(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 
-__device__ __forceinline__ void copy_16(u32 shared, const void* global, bool there) {
-    int bytes = there ? 16 : 0;
+// The first `bytes` of 16; the rest is zeros, for which nothing is read.
+__device__ __forceinline__ void copy_some(u32 shared, const void* global, u32 bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
+
+__device__ __forceinline__ void copy_16(u32 shared, const void* global, bool there) { copy_some(shared, global, there ? 16 : 0); }
 
 __device__ __forceinline__ void load_matrix_4(u32 (&r)[4], u32 shared) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

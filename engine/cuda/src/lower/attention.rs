@@ -94,6 +94,8 @@ const SHORT_KEYS_MAX: usize = 32;
 /// Columns of a head of the kernels in `pair.cu`, and keys of one page they read together.
 const PAIR_DIM: usize = 128;
 const PAIR_KEYS: usize = 16;
+/// Positions `attend_frame` may begin a frame with.
+const FRAME_BEGINS: usize = 2;
 /// Keys, each with its value, that a block appends: a warp each.
 const APPEND_PAIRS: usize = THREADS as usize / 32 / 2;
 /// Columns of the heads of which a block may hold the whole window, and what its rows are padded by.
@@ -101,6 +103,11 @@ const HELD_DIMS: [usize; 3] = [32, 64, 128];
 const WINDOW_PAD: usize = 4;
 /// A window no position reaches.
 const NO_WINDOW: usize = i32::MAX as usize;
+
+/// Whether the kernels in `pair.cu` know such heads.
+const fn is_pair(shape: &AttentionShape) -> bool {
+    shape.head_dim == PAIR_DIM && shape.heads == 2 * shape.kv_heads
+}
 
 impl Lowering<'_> {
     /// Heads without norms, `steps` consecutive positions a batch row from 0 on.
@@ -189,7 +196,8 @@ impl Lowering<'_> {
         // only the arena's layout tells: both are placed as one piece of working memory of the first.
         let capacity = self.steps_of(keys);
         let stride = capacity * self.cols(keys);
-        let caches = self.depth_cache(keys, values);
+        let stored = self.frame_storage(shape, capacity);
+        let caches = self.depth_cache(keys, values, stored);
         let keys = Keys {
             pages: field(caches),
             owner: None,
@@ -199,15 +207,21 @@ impl Lowering<'_> {
             page_stride: stride,
             values: i64::try_from(self.shape.batch * stride).unwrap_or(i64::MAX),
         };
-        self.attend(&heads, &keys, Storage::F32, self.rows_of(q), NO_WINDOW, steps == 1, out);
+        self.attend(&heads, &keys, stored, self.rows_of(q), NO_WINDOW, steps == 1, out);
+    }
+
+    /// Type of a frame's keys and values: what the reference keeps them in, where `attend_frame` reads them; f32 for
+    /// other heads, whose kernels hold a frame's keys a lane each. The same for all that share them.
+    fn frame_storage(&self, shape: &AttentionShape, capacity: usize) -> Storage {
+        if is_pair(shape) && capacity <= SHORT_KEYS_MAX { self.factor() } else { Storage::F32 }
     }
 
     /// One piece of memory for the keys and values of one layer of a frame.
-    fn depth_cache(&mut self, keys: ValueId, values: ValueId) -> Place {
+    fn depth_cache(&mut self, keys: ValueId, values: ValueId, stored: Storage) -> Place {
         if let Some((_, place)) = self.caches.iter().find(|(pair, _)| *pair == (keys, values)) {
             return place.clone();
         }
-        let bytes = (self.count(keys) + self.count(values)) * Storage::F32.bytes();
+        let bytes = (self.count(keys) + self.count(values)) * stored.bytes();
         let place = self.temp(bytes);
         self.caches.push(((keys, values), place.clone()));
         place
@@ -243,14 +257,15 @@ impl Lowering<'_> {
         out: ValueId,
     ) {
         let &AttentionShape { heads: count, kv_heads, head_dim, .. } = heads.shape;
-        let short = stored == Storage::F32 && keys.table.is_none() && keys.page_len <= SHORT_KEYS_MAX;
-        let pairs = head_dim == PAIR_DIM && count == 2 * kv_heads && self.storage(out).is_bf16();
-        if fused && pairs && short {
+        let short = keys.table.is_none() && keys.page_len <= SHORT_KEYS_MAX;
+        let pairs = is_pair(heads.shape) && stored.is_bf16() && self.storage(out).is_bf16();
+        let begins = heads.steps == FRAME_BEGINS && heads.position == 0;
+        if pairs && short && (fused || begins) {
             let args = vec![heads.arg(), keys.arg(), int(rows), value(out)];
             let blocks = (rows * count).div_ceil(THREADS as usize / 32);
             return self.launch("attend_frame", [blocks, 1, 1], THREADS, 0, args);
         }
-        let pages = stored.is_bf16() && keys.table.is_some() && keys.page_len.is_multiple_of(PAIR_KEYS);
+        let pages = keys.table.is_some() && keys.page_len.is_multiple_of(PAIR_KEYS);
         if pairs && pages && window == NO_WINDOW {
             if !fused {
                 let args = vec![heads.arg(), keys.arg(), int(rows)];
@@ -260,7 +275,7 @@ impl Lowering<'_> {
             let args = vec![heads.arg(), keys.arg(), int(usize::from(fused)), value(out)];
             return self.launch("attend_pair_pages", [kv_heads, rows, 1], THREADS, 0, args);
         }
-        if fused && short {
+        if fused && short && stored == Storage::F32 {
             let kernel = format!("attend_short_{}_{}", self.storage(out).letter(), parts(head_dim));
             let args = vec![heads.arg(), keys.arg(), int(rows), value(out)];
             let blocks = (rows * count).div_ceil(THREADS as usize / 32);

@@ -1,5 +1,6 @@
 //! The published sizes, lowered without a card: what a launch would be refused for is found here.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use contract::Stage;
@@ -190,5 +191,36 @@ fn every_launch_of_both_published_sizes_is_one_a_card_takes() {
             });
             assert!(lowered_any > 100, "{lowered_any}");
         }
+    }
+}
+
+#[test]
+fn a_step_of_few_rows_is_five_launches_a_layer_and_one_a_draw() {
+    let hopper = Target {
+        precision: Precision::Bf16,
+        sms: 132,
+        shared_max: 220 << 10,
+        hopper: true,
+        library_from: None,
+    };
+    for (name, size) in &*SIZES {
+        let mut counts = BTreeMap::new();
+        size.each(hopper, |program, shape, lowered| {
+            if program.contains("decode") && shape.batch == 8 {
+                counts.clear();
+                for step in &lowered.steps {
+                    let family = step.kernel.trim_end_matches(|c: char| c == '_' || c.is_ascii_digit());
+                    *counts.entry(family.to_owned()).or_insert(0) += 1;
+                }
+            }
+        });
+        // 28 layers of the talker; 15 passes of five layers of the code predictor, and a draw after each as after the
+        // talker. No pass lays its keys down first, and no draw has its id placed or looked up after it.
+        let of = |family: &str| counts.get(family).copied().unwrap_or(0);
+        assert_eq!(
+            [of("attend_pair_pages"), of("attend_frame"), of("sample")],
+            [28, 75, 16],
+            "{name}: {counts:?}"
+        );
     }
 }

@@ -133,7 +133,8 @@ fn on_hopper_the_second_norm_of_a_layer_is_part_of_the_products_around_it() {
     let program = layer(&mut bench, 1, 128);
     let lowered = bench.lower(&program, 8, HOPPER);
     let product = "product_rows_8";
-    let expected = ["copy_ff", "rms_norm_fb", product, "attend_pair_pages", product, product, product];
+    let gated = "product_rows_gated_8";
+    let expected = ["copy_ff", "rms_norm_fb", product, "attend_pair_pages", product, gated, product];
     assert_eq!(kernels(&lowered), expected);
 }
 
