@@ -27,7 +27,7 @@ LARGE, SMALL = "qwen3-tts-1.7b", "qwen3-tts-0.6b"
 LIBRI, SEED = "libritts", "seed-tts"
 # SMs of the lm and the background lane that are compared with the default, 76/56.
 SPLITS = ["116/16", "100/32", "84/48", "68/64", "60/72", "44/88"]
-PARTS = ["partition", "urgent", "async", "deadlines", "riders"]
+PARTS = ["partition", "urgent", "async", "deadlines", "riders", "ahead"]
 
 
 def point(workload, rates, window, *, model=LARGE, without="", devices=1, engine=None):

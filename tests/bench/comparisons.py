@@ -18,7 +18,7 @@ SETTINGS = {
     "limit 140 ms, two steps between prefills": "first_audio_limit_ms=140,steps_between_prefills=2",
 }
 PARTS = (0.9, 1.0, 1.3)
-WITHOUT = {"partition": "partition=off", "urgent": "urgent=off", "async": "async=off", "deadlines": "policy=prefill-first", "riders": "ride_rows_max=0"}
+WITHOUT = {"partition": "partition=off", "urgent": "urgent=off", "async": "async=off", "deadlines": "policy=prefill-first", "riders": "ride_rows_max=0", "ahead": "lm_depth=1"}
 SPLITS = ((100, 32), (92, 40), (84, 48), (76, 56), (64, 68))
 RATES = (176, 192, 208)
 

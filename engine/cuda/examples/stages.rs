@@ -13,7 +13,7 @@ use contract::{
 use cuda::{CudaBackend, CudaOptions, Precision};
 use device::{Backend, ExecutableId, Launch};
 use models::{
-    Capacity, CodecRow, DecodeRow, ModelSource, NextText, PlacedModel, PrefillRow, Prompt, Rider, SpeechPlan,
+    Capacity, CodecRow, DecodeRow, ModelSource, NextText, PlacedModel, PrefillRow, Prompt, SpeechPlan,
     StageInputs,
 };
 
@@ -183,9 +183,7 @@ fn main() {
     for (batch, prompts) in [(32, 1), (64, 1), (64, 4), (128, 1), (128, 4), (256, 1), (256, 4), (256, 9)] {
         let begun: Vec<_> =
             (0..prompts).map(|slot| begin(slot, &plan, &prompt, &pages[slot as usize])).collect();
-        let riders: Vec<_> = (prompts..batch)
-            .map(|slot| Rider { row: step(slot, &plan, &pages[slot as usize]), codes: &[7; 16] })
-            .collect();
+        let riders: Vec<_> = (prompts..batch).map(|slot| step(slot, &plan, &pages[slot as usize])).collect();
         let micros = bench.time(Lane::Lm, riding, &placed.prefill_inputs(&begun, &riders));
         println!(
             "decode Lm batch {batch}, of them {prompts} prompts of {}: {micros:.0} us",

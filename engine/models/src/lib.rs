@@ -32,7 +32,7 @@ pub use error::ModelError;
 pub use inspect::{Inspection, Part};
 pub use program::{
     Capacity, CodecRow, DecodeRow, FrameOutcome, MemoryNeed, NextText, PlannedClip, PrefillRow, Prompt,
-    Rider, RowSampling, SpeechPlan, StageFacts, StageInputs, VoiceFeatures,
+    RowSampling, SpeechPlan, StageFacts, StageInputs, VoiceFeatures,
 };
 pub use source::ModelSource;
 pub use text_stream::TextStream;
@@ -157,7 +157,7 @@ pub trait PlacedModel: Send {
     ) -> Result<Prompt, EngineError>;
 
     /// At most [`StageFacts::prompts_max`] prompts, then the steps of running contexts that ride along.
-    fn prefill_inputs(&self, prompts: &[PrefillRow<'_>], riders: &[Rider<'_>]) -> StageInputs;
+    fn prefill_inputs(&self, prompts: &[PrefillRow<'_>], riders: &[DecodeRow<'_>]) -> StageInputs;
 
     fn decode_inputs(&self, rows: &[DecodeRow<'_>]) -> StageInputs;
 

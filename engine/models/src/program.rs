@@ -210,14 +210,6 @@ pub struct DecodeRow<'a> {
     pub allow_end: bool,
 }
 
-/// One context whose decode step rides along in a prefill launch: to the backbone a prompt of one position.
-#[derive(Clone, Copy, Debug)]
-pub struct Rider<'a> {
-    pub row: DecodeRow<'a>,
-    /// `[groups]`: the newest frame, which a step of its own would find on the device.
-    pub codes: &'a [i32],
-}
-
 /// Text side of one decode step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextText {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Span, Stage, Tick};
 use device::{Completed, HostTensor, Launch};
-use models::{CodecRow, DecodeRow, PrefillRow, Rider, StageInputs};
+use models::{CodecRow, DecodeRow, PrefillRow, StageInputs};
 use sched::{ChunkResult, Completion, Decision, FrameOutcome, FrameResult, LaunchResult, Why};
 
 use crate::context::{Segment, Speaking};
@@ -87,13 +87,10 @@ impl DeviceEngine {
                 allow_end: row.eos_allowed && prompt.text_end_used,
             });
         }
-        let groups = self.facts.code_groups as usize;
         let mut steps = Vec::with_capacity(riders.len());
         for row in riders {
             let (speaking, segment) = self.lookup(row.context, row.segment)?;
-            let end = row.step as usize * groups;
-            let codes = segment.codes.get(end.saturating_sub(groups)..end).ok_or_else(lost_tables)?;
-            steps.push(Rider { row: decode_row(row, speaking, segment)?, codes });
+            steps.push(decode_row(row, speaking, segment)?);
         }
         let inputs = self.model.prefill_inputs(&inputs, &steps);
         let first = prompts.iter().map(|row| (row.context, row.segment));

@@ -81,6 +81,9 @@ pub struct OpenOptions {
     pub first_audio_limit: Option<Span>,
     /// Prefills may cut running contexts' chunks short, with so many steps between two; 0 lets them not.
     pub steps_between_prefills: u32,
+    /// How long before an lm launch is predicted to end the next one is launched; zero waits for its result, `None` leaves
+    /// it to the device.
+    pub ahead: Option<Span>,
     /// A launch that stays away for longer than this (and for longer than twenty times its prediction) will not
     /// come back, and its device is lost; `None` leaves it to the device.
     pub stuck_after: Option<Span>,
@@ -109,6 +112,7 @@ impl OpenOptions {
             ttfa_target: Span::from_millis(200),
             first_audio_limit: None,
             steps_between_prefills: 0,
+            ahead: None,
             stuck_after: None,
             split: None,
             without: Without::default(),

@@ -1,7 +1,7 @@
 //! Rows by which stages are measured, and the launches that tell what prompts with riders cost.
 
 use device::{PROMPTS_MAX, row_buckets};
-use models::{DecodeRow, NextText, PlacedModel, PrefillRow, Prompt, Rider, SpeechPlan, StageInputs};
+use models::{DecodeRow, NextText, PlacedModel, PrefillRow, Prompt, SpeechPlan, StageInputs};
 
 use crate::warm::{MEASURED_POSITION, pages_for};
 
@@ -35,8 +35,7 @@ pub(crate) fn inputs(
     let covered = positions.max(MEASURED_POSITION as usize + 1);
     let pages: Vec<_> = (0..rows).map(|slot| pages_for(slot, covered)).collect();
     let begun: Vec<_> = (0..prompts).map(|slot| begin(slot, prompt, plan, &pages[slot as usize])).collect();
-    let rider =
-        |slot: u32| Rider { row: step(slot, MEASURED_POSITION, plan, &pages[slot as usize]), codes: &[] };
+    let rider = |slot: u32| step(slot, MEASURED_POSITION, plan, &pages[slot as usize]);
     let riders: Vec<_> = (prompts..rows).map(rider).collect();
     model.prefill_inputs(&begun, &riders)
 }

@@ -45,6 +45,8 @@ struct Batches {
     /// Rows of a launch in which steps ride along with prompts.
     ride: u32,
     background: u32,
+    /// How long before a step's end the next one is launched; zero: once the last one's result has been read.
+    ahead: Span,
 }
 
 impl Batches {
@@ -53,10 +55,18 @@ impl Batches {
             // The urgent lane's bound, and enough for a CPU, where a batch costs what its rows cost one by one:
             // waiting for more chunks gains nothing and spends the slack that a busy machine will need.
             DeviceChoice::Cpu { .. } => {
-                Self { codec: 8, prefill: 8, prefill_tokens: 512, ride: 0, background: 1 }
+                Self { codec: 8, prefill: 8, prefill_tokens: 512, ride: 0, background: 1, ahead: Span::ZERO }
             }
             DeviceChoice::Cuda { .. } => {
-                Self { codec: 64, prefill: PROMPTS_MAX, prefill_tokens: 1024, ride: 512, background: 8 }
+                Self {
+                    codec: 64,
+                    prefill: PROMPTS_MAX,
+                    prefill_tokens: 1024,
+                    ride: 512,
+                    background: 8,
+                    // The host's long rounds, and what a prediction is off by.
+                    ahead: Span::from_micros(1_500),
+                }
             }
         }
     }
@@ -134,6 +144,7 @@ pub(crate) fn prepare(
     // A rider is one row.
     let rides = !options.without.riders && facts.rows_per_context == 1;
     batches.ride = if rides { batches.ride.min(options.contexts_max) } else { 0 };
+    let ahead = if options.without.ahead { Span::ZERO } else { options.ahead.unwrap_or(batches.ahead) };
     let config = SchedConfig {
         slots: options.contexts_max,
         open_max: options.contexts_max.saturating_mul(OPEN_PER_RUNNING),
@@ -146,6 +157,8 @@ pub(crate) fn prepare(
         first_audio_limit: options.first_audio_limit.unwrap_or_else(|| first_audio_limit(&options.device)),
         steps_between_prefills: options.steps_between_prefills,
         background_batch: batches.background,
+        lm_depth: 1 + u32::from(ahead > Span::ZERO),
+        lm_ahead: ahead,
         prefill_policy: options.without.prefill_policy(),
         ..SchedConfig::default()
     };

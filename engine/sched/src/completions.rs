@@ -15,6 +15,7 @@ impl Sched {
             return;
         };
         let at = at.min(self.now);
+        self.begin_next(flight.lane, at);
         self.counters.lm_steps += u64::from(flight.stage != Stage::Encode && flight.stage != Stage::Codec);
         let busy = if took > Span::ZERO { took } else { at.since(flight.launched) };
         self.counters.lane_mut(flight.lane).busy_us += u64::try_from(busy.as_micros()).unwrap_or(0);

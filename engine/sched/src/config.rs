@@ -34,6 +34,9 @@ pub struct SchedConfig {
     /// Launches that may stand in the lm lane: 1 when results are read before the next step, 2 for
     /// one step ahead.
     pub lm_depth: u32,
+    /// The second of two goes so long before the first is predicted to end: in time to follow it at once, and late
+    /// enough for whoever has come meanwhile.
+    pub lm_ahead: Span,
     /// A context with more decoded audio in hand may be left out of decode.
     pub lm_lead: Span,
     /// A prefill waits at most this long in a row for running contexts short of slack.
@@ -116,6 +119,7 @@ impl Default for SchedConfig {
             urgent_batch_max: 8,
             background_batch: 8,
             lm_depth: 1,
+            lm_ahead: Span::from_millis(1_000),
             lm_lead: Span::from_millis(6_000),
             deferral_cap: Span::from_millis(100),
             steps_between_prefills: 0,
@@ -174,6 +178,10 @@ impl SchedConfig {
         if !(1..=8).contains(&self.urgent_batch_max) {
             let value = self.urgent_batch_max.to_string();
             return Err(ConfigError { field: "urgent_batch_max", value, bound: "1 to 8" });
+        }
+        if self.lm_ahead < Span::ZERO {
+            let value = format!("{} us", self.lm_ahead.as_micros());
+            return Err(ConfigError { field: "lm_ahead", value, bound: "0 or more" });
         }
         if !(1..=2).contains(&self.lm_depth) {
             let value = self.lm_depth.to_string();

@@ -9,6 +9,7 @@ pub(crate) struct Flight {
     pub(crate) lane: Lane,
     pub(crate) stage: Stage,
     pub(crate) partition: Partition,
+    /// Or when the launch before it in its lane had ended.
     pub(crate) launched: Tick,
     pub(crate) expected: Span,
     /// Rows and length its cost is looked up by.
@@ -41,6 +42,13 @@ impl Sched {
         self.counters.count_launch(flight.lane, flight.stage, flight.rows.len().max(1) as u32);
         self.flights.insert(launch, flight);
         launch
+    }
+
+    /// A launch of this lane has ended: what stood behind it begins.
+    pub(crate) fn begin_next(&mut self, lane: Lane, at: Tick) {
+        for flight in self.flights.values_mut().filter(|flight| flight.lane == lane) {
+            flight.launched = flight.launched.max(at);
+        }
     }
 
     pub(crate) fn flights_in(&self, lane: Lane) -> u32 {

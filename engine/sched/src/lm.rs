@@ -8,7 +8,7 @@ use crate::{Decision, DecodeRow, Sched, Why, reason};
 impl Sched {
     /// What the lm lane should run next, if it has room.
     pub(crate) fn lm_decision(&mut self) -> Option<Decision> {
-        if self.flights_in(Lane::Lm) >= self.config.lm_depth {
+        if self.flights_in(Lane::Lm) >= self.config.lm_depth || self.step_ahead_at() > Some(self.now) {
             return None;
         }
         let (contexts, reason) = self.decode_batch();
@@ -16,6 +16,13 @@ impl Sched {
             return Some(decision);
         }
         self.decode(&contexts, reason)
+    }
+
+    /// When the lm lane may be given its second launch, if it has its first and takes two.
+    pub(crate) fn step_ahead_at(&self) -> Option<Tick> {
+        let taken = self.flights_in(Lane::Lm);
+        let waits = taken > 0 && taken < self.config.lm_depth;
+        waits.then(|| self.lane_free_at(Lane::Lm) - self.config.lm_ahead)
     }
 
     /// Contexts that want a step; least lm slack first when they are more than one batch holds.

@@ -10,8 +10,7 @@ impl Sched {
     pub(crate) fn rides(&self, running: u32, prompts: u32) -> bool {
         let rows = running.saturating_add(prompts).saturating_mul(self.profile.rows_per_context);
         let captured = self.profile.decode_buckets.last().copied().unwrap_or(0);
-        // A rider's newest codes are the host's to name, so nothing of it may be in flight.
-        self.config.lm_depth == 1 && running > 0 && rows <= captured.min(self.config.ride_rows_max)
+        running > 0 && rows <= captured.min(self.config.ride_rows_max)
     }
 
     /// Which of a step's contexts ride along with a prompt of so many positions: all who want a step or none, so that

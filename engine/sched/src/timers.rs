@@ -27,10 +27,12 @@ pub enum WakeReason {
     LeadRunsDown,
     /// A context has waited for a slot or pages as long as allowed.
     WaitLimit,
+    /// The lm lane may be given the launch after the one it has.
+    StepAhead,
 }
 
 impl WakeReason {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Nothing,
         Self::BackgroundDeadline,
         Self::ChunkTurnsUrgent,
@@ -40,6 +42,7 @@ impl WakeReason {
         Self::IdleLimit,
         Self::LeadRunsDown,
         Self::WaitLimit,
+        Self::StepAhead,
     ];
 
     /// For metrics and traces.
@@ -55,6 +58,7 @@ impl WakeReason {
             Self::IdleLimit => "idle_limit",
             Self::LeadRunsDown => "lead_runs_down",
             Self::WaitLimit => "wait_limit",
+            Self::StepAhead => "step_ahead",
         }
     }
 }
@@ -96,6 +100,9 @@ impl Sched {
             earliest.offer(since + self.config.deferral_cap, WakeReason::DeferralCap);
         }
         earliest.offer(self.next_background_deadline(), WakeReason::BackgroundDeadline);
+        if let Some(at) = self.step_ahead_at() {
+            earliest.offer(at, WakeReason::StepAhead);
+        }
         (earliest.at, earliest.reason)
     }
 

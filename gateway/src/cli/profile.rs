@@ -216,6 +216,9 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
             page_positions: Some(config.page_positions),
             background_batch: Some(config.background_batch),
             lm_depth: Some(config.lm_depth),
+            lm_ahead_us: (config.lm_depth > 1)
+                .then(|| u32::try_from(config.lm_ahead.as_micros()).ok())
+                .flatten(),
             prefill_rows_max: Some(config.prefill_rows_max),
             ride_rows_max: (config.ride_rows_max > 0).then_some(config.ride_rows_max),
             ride_tokens_max: (config.ride_rows_max > 0).then_some(config.ride_tokens_max),

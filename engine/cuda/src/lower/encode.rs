@@ -65,7 +65,9 @@ impl Lowering<'_> {
                     int(column),
                 ];
                 let rows = self.rows_of(residual);
-                self.launch("quantize_residual", [rows, 1, 1], 128, width * Storage::F32.bytes(), args);
+                // The compiler reads a row in fours, to the end of the last one.
+                let shared = width.next_multiple_of(4) * Storage::F32.bytes();
+                self.launch("quantize_residual", [rows, 1, 1], 128, shared, args);
             }
             _ => unreachable!("only encoders' ops are lowered here"),
         }

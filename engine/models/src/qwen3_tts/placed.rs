@@ -16,7 +16,7 @@ use super::{CODEC_LENGTHS, FRAMES_MIN, prompt};
 use crate::weights::Loader;
 use crate::{
     Capacity, CodecRow, DecodeRow, EncodeJob, EncodeProgram, FrameOutcome, MemoryNeed, ModelError,
-    ModelSource, NextText, PlacedModel, PlannedClip, PrefillRow, Prompt, Rider, RowSampling, SpeechPlan,
+    ModelSource, NextText, PlacedModel, PlannedClip, PrefillRow, Prompt, RowSampling, SpeechPlan,
     StageInputs, VoiceFeatures,
 };
 
@@ -181,7 +181,7 @@ impl PlacedModel for Placed {
         Ok(prompt)
     }
 
-    fn prefill_inputs(&self, prompts: &[PrefillRow<'_>], riders: &[Rider<'_>]) -> StageInputs {
+    fn prefill_inputs(&self, prompts: &[PrefillRow<'_>], riders: &[DecodeRow<'_>]) -> StageInputs {
         let groups = self.config.talker.groups;
         let width = self.config.talker.shape.hidden;
         let mut frame = FrameRows::default();
@@ -205,21 +205,22 @@ impl PlacedModel for Placed {
             last.push(positions.len() as i32 - 1);
         }
         speakers.resize(talker::PROMPTS_MAX * width, 0.0);
-        for (index, Rider { row, codes: newest }) in (prompts.len()..).zip(riders) {
+        let mut newest_rows = vec![-1; positions.len()];
+        for (index, row) in (prompts.len()..).zip(riders) {
             frame.push(row.slot, row.step, row.allow_end, &row.sampling, row.seed);
             self.page_line(row.pages, &mut frame.page_table);
             text_ids.push(self.next_id(row.text));
-            codes.extend_from_slice(newest);
-            codes.resize(text_ids.len() * groups, -1);
+            newest_rows.push(index as i32);
             speaker_rows.push(-1);
             positions.push(row.position as i32);
             owner.push(index as i32);
             last.push(positions.len() as i32 - 1);
         }
         let tokens = positions.len();
+        codes.resize(tokens * groups, -1);
         let mut inputs = frame.into_inputs();
         inputs.extend([HostTensor::I32(last), HostTensor::F32(speakers)]);
-        inputs.extend([text_ids, codes, speaker_rows, positions, owner].map(HostTensor::I32));
+        inputs.extend([text_ids, codes, newest_rows, speaker_rows, positions, owner].map(HostTensor::I32));
         StageInputs { rows: prompts.len() + riders.len(), tokens, inputs }
     }
 

@@ -107,10 +107,10 @@ impl Talker {
         let owner = builder.input("owner", Dtype::I32, Rows::PerRow(1), 1);
         let text_ids = builder.input("text_ids", Dtype::I32, Rows::PerRow(1), 1);
 
-        let last = builder.value("last_codes", Dtype::I32, Rows::PerRow(1), talker.groups);
-        builder.touches(self.last_codes);
-        builder.push(Op::LoadState { state: self.last_codes, slots: frame.slots, out: last });
-        let stream = self.embed(&mut builder, config, Rows::PerRow(1), text_ids, last);
+        let last = self.last_codes(&mut builder, config, &frame);
+        let stream = builder.scratch("stream", Rows::PerRow(1), talker.shape.hidden);
+        self.embed_codes(&mut builder, last, stream);
+        self.add_text(&mut builder, config, Rows::PerRow(1), text_ids, stream);
         self.record_layers(&mut builder, config, Rows::PerRow(1), stream, positions, owner, page_table);
         let hidden = builder.scratch("hidden", Rows::PerRow(1), talker.shape.hidden);
         builder.push(self.final_norm(config, stream, hidden));
@@ -120,8 +120,9 @@ impl Talker {
 
     /// Prompts, packed; the step of a running context is a prompt of one position. Inputs per batch row: slots, step (0
     /// for prompts), allow_end, params, sub params, seeds, page table, last (packed index of the row's last token);
-    /// speakers `[PROMPTS_MAX, hidden]`; per token: text id, codes `[groups]` (-1 adds nothing), speaker row (-1 for
-    /// none), position, owner. Output as a decode step's: the row's next frame.
+    /// speakers `[PROMPTS_MAX, hidden]`; per token: text id, codes `[groups]` (-1 adds nothing), the batch row whose newest
+    /// frame it takes (-1 for none), speaker row (-1 for none), position, owner. Output as a decode step's: the row's next
+    /// frame.
     pub(crate) fn prefill_program(&self, config: &Config) -> Program {
         let mut builder = ProgramBuilder::new("prefill");
         let talker = &config.talker;
@@ -132,12 +133,19 @@ impl Talker {
         let speaker = builder.input("speaker", Dtype::F32, Rows::Fixed(PROMPTS_MAX), hidden_width);
         let text_ids = builder.input("text_ids", Dtype::I32, Rows::Tokens, 1);
         let codes = builder.input("prompt_codes", Dtype::I32, Rows::Tokens, talker.groups);
+        let newest_rows = builder.input("newest_rows", Dtype::I32, Rows::Tokens, 1);
         let speaker_rows = builder.input("speaker_rows", Dtype::I32, Rows::Tokens, 1);
         let positions = builder.input("positions", Dtype::I32, Rows::Tokens, 1);
         let owner = builder.input("owner", Dtype::I32, Rows::Tokens, 1);
 
-        let stream = self.embed(&mut builder, config, Rows::Tokens, text_ids, codes);
+        let stream = builder.scratch("stream", Rows::Tokens, hidden_width);
+        self.embed_codes(&mut builder, codes, stream);
+        let last_codes = self.last_codes(&mut builder, config, &frame);
+        let newest = builder.scratch("newest", Rows::PerRow(1), hidden_width);
+        self.embed_codes(&mut builder, last_codes, newest);
+        builder.push(Op::GatherRows { source: newest, rows: newest_rows, out: stream, accumulate: true });
         builder.push(Op::GatherRows { source: speaker, rows: speaker_rows, out: stream, accumulate: true });
+        self.add_text(&mut builder, config, Rows::Tokens, text_ids, stream);
         self.record_layers(&mut builder, config, Rows::Tokens, stream, positions, owner, page_table);
         let normed = builder.scratch("normed", Rows::Tokens, hidden_width);
         builder.push(self.final_norm(config, stream, normed));
@@ -160,19 +168,32 @@ impl Talker {
         }
     }
 
-    /// `text_projection(text_embedding[text]) + sum_g table_g[codes_g]`.
-    fn embed(
+    /// Codes of each row's newest frame, which never leave the device between two steps.
+    fn last_codes(&self, builder: &mut ProgramBuilder, config: &Config, frame: &FrameInputs) -> ValueId {
+        let last = builder.value("last_codes", Dtype::I32, Rows::PerRow(1), config.talker.groups);
+        builder.touches(self.last_codes);
+        builder.push(Op::LoadState { state: self.last_codes, slots: frame.slots, out: last });
+        last
+    }
+
+    /// `out = sum_g table_g[codes_g]`, of the backbone's width.
+    fn embed_codes(&self, builder: &mut ProgramBuilder, codes: ValueId, out: ValueId) {
+        let tables = self.predictor.tables.clone();
+        builder.push(Op::EmbedSum { tables, codes, out, accumulate: false });
+    }
+
+    /// `stream += text_projection(text_embedding[text])`: after the codes, as in the reference.
+    fn add_text(
         &self,
         builder: &mut ProgramBuilder,
         config: &Config,
         rows: Rows,
         text_ids: ValueId,
-        codes: ValueId,
-    ) -> ValueId {
+        stream: ValueId,
+    ) {
         let text_hidden = config.talker.text_hidden;
         let text = builder.scratch("text", rows, text_hidden);
         let inner = builder.scratch("text.inner", rows, text_hidden);
-        let stream = builder.scratch("stream", rows, config.talker.shape.hidden);
         builder.push(Op::Embed { table: self.text_table, ids: text_ids, out: text, accumulate: false });
         let act = Some(Activation::Silu);
         let (weight, bias) = self.text_in;
@@ -190,12 +211,9 @@ impl Talker {
             weight,
             bias: Some(bias),
             activation: None,
-            residual: None,
+            residual: Some(stream),
             out: stream,
         });
-        let tables = self.predictor.tables.clone();
-        builder.push(Op::EmbedSum { tables, codes, out: stream, accumulate: true });
-        stream
     }
 
     #[expect(

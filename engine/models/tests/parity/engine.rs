@@ -10,7 +10,7 @@ use contract::{
 };
 use device::{Backend, ExecutableId, HostTensor, Launch, Program};
 use models::{
-    Capacity, CodecRow, DecodeRow, EncodeWork, ModelSource, NextText, PlacedModel, PrefillRow, Prompt, Rider,
+    Capacity, CodecRow, DecodeRow, EncodeWork, ModelSource, NextText, PlacedModel, PrefillRow, Prompt,
     SpeechPlan, StageFacts, StageInputs, TextLogic, VoiceFeatures,
 };
 
@@ -230,7 +230,7 @@ impl Engine {
     pub(crate) fn prefill_with_riders(&mut self, begin: &mut [Running], rows: &mut [Running]) {
         let mut live: Vec<&mut Running> = rows.iter_mut().filter(|row| !row.ended).collect();
         let texts: Vec<NextText> = live.iter_mut().map(|row| row.take_text()).collect();
-        let riders: Vec<_> = live.iter().zip(texts).map(|(row, text)| row.rider(text)).collect();
+        let riders: Vec<_> = live.iter().zip(texts).map(|(row, text)| row.decode_row(text)).collect();
         let prompts: Vec<_> = begin.iter().map(Running::prefill_row).collect();
         let inputs = self.placed.prefill_inputs(&prompts, &riders);
         let outputs = self.stage(Stage::Prefill, 0, inputs);
@@ -357,11 +357,6 @@ impl Running {
             None if index == self.utterance.text_ids.len() && !self.prompt.text_end_used => NextText::End,
             None => NextText::Padding,
         }
-    }
-
-    /// Its next step as one that rides along.
-    pub(crate) fn rider(&self, text: NextText) -> Rider<'_> {
-        Rider { row: self.decode_row(text), codes: self.codes.last().map_or(&[], Vec::as_slice) }
     }
 
     pub(crate) fn decode_row(&self, text: NextText) -> DecodeRow<'_> {

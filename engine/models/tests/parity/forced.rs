@@ -111,7 +111,7 @@ fn lead(
         let rows: Vec<_> = steps.map(|((_, row), text)| row.decode_row(text)).collect();
         (Stage::Decode, engine.placed.decode_inputs(&rows))
     } else {
-        let riders: Vec<_> = steps.map(|((_, row), text)| row.rider(text)).collect();
+        let riders: Vec<_> = steps.map(|((_, row), text)| row.decode_row(text)).collect();
         let prompts: Vec<_> = begin.iter().map(|(_, row)| row.prefill_row()).collect();
         (Stage::Prefill, engine.placed.prefill_inputs(&prompts, &riders))
     };

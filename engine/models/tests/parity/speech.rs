@@ -277,7 +277,7 @@ fn check_prefill(engine: &mut Engine, name: &str, utterance: Utterance, fixture:
     let width = fixture.shape("prefill.hidden")[1];
     let split = |values: Vec<f32>| values.chunks_exact(width).map(<[f32]>::to_vec).collect::<Vec<_>>();
     if fixture.has("prefill.inputs_embeds") {
-        compare(name, fixture, "prefill.inputs_embeds", &split(look("stream", 2)));
+        compare(name, fixture, "prefill.inputs_embeds", &split(look("stream", 3)));
     }
     compare(name, fixture, "prefill.hidden", &split(look("normed", 0)));
 }

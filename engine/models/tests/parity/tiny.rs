@@ -87,8 +87,8 @@ fn hidden_states_and_logits_of_the_backbone_equal_the_goldens() {
             }
         };
         let expect = |name: &str| golden.floats(&format!("{prefix}.{name}"));
-        // The stream is written by the text projection, the codes, the speaker, then twice a layer.
-        let embedded = 2;
+        // The stream is written by the codes, steps' newest codes, the speaker, the text, then twice a layer.
+        let embedded = 3;
         assert_close("inputs_embeds", &look("stream", embedded), &expect("prefill.inputs_embeds"), BOUND);
         assert_close("layer 0", &look("stream", embedded + 2), &expect("prefill.layer0"), BOUND);
         assert_close("hidden", &look("normed", 0), &expect("prefill.hidden"), BOUND);

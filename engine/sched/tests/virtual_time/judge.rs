@@ -132,9 +132,11 @@ impl Model {
         let passed_over = self.newcomer(now, sched).is_some();
         self.follow_victims(now, sched);
         let lane = decision.lane();
-        let depth = if lane == Lane::Lm { self.config.lm_depth as usize } else { 1 };
-        let before = self.lanes.values().filter(|&&other| other == lane).count();
-        assert!(before < depth, "{lane:?}: more launches than the lane takes");
+        let room = match lane {
+            Lane::Lm => self.lanes.lm_has_room(&self.config, now),
+            Lane::Urgent | Lane::Background => self.lanes.count(lane) == 0,
+        };
+        assert!(room, "{lane:?}: more launches than the lane takes, or too soon");
         match decision {
             Decision::Encode { key, .. } => {
                 self.deferred_since = None;
@@ -171,7 +173,7 @@ impl Model {
                 rows.iter().for_each(|row| self.codec_row(decision, *lane, row, sched));
             }
         }
-        self.lanes.insert(decision.launch(), lane);
+        self.lanes.take_off(decision.launch(), lane, now, decision.why().expected);
     }
 
     /// After every event, when the scheduler has said all it wants.
@@ -184,20 +186,19 @@ impl Model {
         let slots = self.contexts.values().filter(|context| context.slot.is_some()).count();
         assert_eq!(snapshot.engine.running as usize, slots, "slots held");
         assert_eq!(snapshot.engine.open as usize, self.contexts.len(), "open contexts");
-        let in_lane = |lane: Lane| self.lanes.values().filter(|&&other| other == lane).count();
         let judge = self.judge(now, sched);
         let steady = judge.frame().times(i64::from(sched.profile().steady_length()));
         let mut owed = None;
         for (id, context) in self.contexts.iter().filter(|(_, context)| !context.over) {
             let bounded = judge.lead(context) <= self.config.lm_lead + steady;
             assert!(bounded || context.moved, "{id}: more decoded than the queue holds");
-            if in_lane(Lane::Urgent) == 0
+            if self.lanes.count(Lane::Urgent) == 0
                 && judge.may_dispatch(context)
                 && judge.full_chunk(context).is_some()
             {
                 assert!(!judge.is_urgent(context), "{id}: an urgent chunk waits for an empty lane");
             }
-            if in_lane(Lane::Lm) < self.config.lm_depth as usize && judge.wants_step(context) {
+            if self.lanes.lm_has_room(&self.config, now) && judge.wants_step(context) {
                 owed = Some(*id);
             }
         }

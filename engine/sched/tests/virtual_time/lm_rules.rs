@@ -381,6 +381,24 @@ fn one_step_ahead_two_launches_stand_in_the_lane_and_the_one_after_the_end_chang
 }
 
 #[test]
+fn a_step_goes_ahead_shortly_before_the_one_before_it_ends_so_that_a_newcomer_waits_for_one_at_most() {
+    let ahead = SchedConfig { lm_depth: 2, lm_ahead: ms(1), ..config() };
+    let mut world = World::new(ahead, profile()).watched();
+    world.speak(1, 30);
+    world.run_until(at(100));
+    let steps: Vec<_> = world.launched(Stage::Decode);
+    assert!(steps.len() > 5);
+    // Each a millisecond before the one before it is over: they follow each other without a gap, and as often as if each
+    // had been launched at its predecessor's end.
+    for pair in steps.windows(2) {
+        let expected = pair[0].1.why().expected;
+        assert_eq!(pair[1].0.since(pair[0].0), expected, "from launch to launch");
+    }
+    world.speak(2, 10);
+    assert!(world.run_dry(2_000));
+}
+
+#[test]
 fn a_further_segment_is_prefilled_when_the_decoded_lead_runs_down_and_counts_as_continuation() {
     let mut world = World::new(SchedConfig { lm_lead: ms(60_000), ..config() }, profile()).watched();
     // A second context keeps the lane from being idle.

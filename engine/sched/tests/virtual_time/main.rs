@@ -5,6 +5,7 @@ mod admission_rules;
 mod codec_rules;
 mod hostile;
 mod judge;
+mod lanes;
 mod life_rules;
 mod lm_rules;
 mod model;

@@ -9,6 +9,7 @@ use sched::{
     RefusalCause, SchedConfig, SchedOutput,
 };
 
+use crate::lanes::Lanes;
 use crate::world::frames_of;
 
 #[derive(Clone, Debug, Default)]
@@ -62,7 +63,7 @@ pub(crate) struct Ctx {
 pub(crate) struct Model {
     pub(crate) config: SchedConfig,
     pub(crate) contexts: BTreeMap<ContextId, Ctx>,
-    pub(crate) lanes: BTreeMap<LaunchId, Lane>,
+    pub(crate) lanes: Lanes,
     /// Chunk results that must leave or be dropped, in order.
     expected: Vec<(ContextId, LaunchId, u32, bool)>,
     pub(crate) seen: Counters,
@@ -146,7 +147,7 @@ impl Model {
         Self {
             config,
             contexts: BTreeMap::new(),
-            lanes: BTreeMap::new(),
+            lanes: Lanes::default(),
             expected: Vec::new(),
             seen: Counters::default(),
             deferred_since: None,
@@ -239,7 +240,7 @@ impl Model {
 
     pub(crate) fn before_completion(&mut self, decision: &Decision, completion: &Completion) {
         let launch = completion.launch;
-        if self.lanes.remove(&launch).is_none() {
+        if !self.lanes.land(launch, completion.at) {
             return;
         }
         let lost = matches!(completion.result, LaunchResult::Lost { .. });

@@ -140,6 +140,9 @@ impl Schedule {
             config.ride_rows_max = random.pick(&[2, 4, 64]);
             config.ride_tokens_max = random.pick(&[8, 24, 64]);
         }
+        if seed.is_multiple_of(2) {
+            config.lm_ahead = ms(Random::new(seed ^ 0xA4EA_D000).pick(&[0, 1, 3, 20]));
+        }
         let profile = random_profile(&mut random);
         let pace_permille = random.pick(&[1_000, 1_000, 1_000, 700, 1_600]);
         let hurry = random.pick(&[4_000, 20_000, 60_000, 60_000]);
@@ -227,6 +230,7 @@ fn random_config(random: &mut Random) -> SchedConfig {
         urgent_batch_max: random.pick(&[1, 2, 8, 8]),
         background_batch: random.pick(&[1, 2, 3, 8]),
         lm_depth: random.pick(&[1, 2]),
+        lm_ahead: ms(1_000),
         lm_lead: ms(random.pick(&[300, 800, 2_000])),
         deferral_cap: ms(random.pick(&[0, 20, 60, 100])),
         prefill_tokens_max: random.pick(&[12, 24, 64]),

@@ -74,7 +74,7 @@ impl Device {
             Lane::Urgent => BACKGROUND,
         };
         self.queues[lane].push_back((decision, micros));
-        self.fill(lane);
+        self.fill(lane, self.host.launch_us);
     }
 
     /// Whether a launch is under way or waits for its lane.
@@ -111,12 +111,14 @@ impl Device {
         let done = |running: &Running| running.gap <= 0.0 && running.left <= 0.5;
         let lane = (0..LANES).rev().find(|lane| self.running[*lane].as_ref().is_some_and(done))?;
         let running = self.running[lane].take()?;
-        self.fill(lane);
+        // What was launched ahead follows at once.
+        self.fill(lane, 0.0);
         let took = now.since(running.started).max(Span::from_micros(1));
         Some(Landed { decision: running.decision, at: now, took })
     }
 
-    fn fill(&mut self, lane: usize) {
+    /// Begins the lane's next launch after `gap` microseconds of the host's, if it has none.
+    fn fill(&mut self, lane: usize, gap: f64) {
         if self.running[lane].is_some() {
             return;
         }
@@ -126,7 +128,6 @@ impl Device {
             Decision::Prefill { partition: Partition::Whole, .. } | Decision::Encode { .. }
         );
         let work = micros * (1.0 + self.host.spread * self.random.unit());
-        let gap = self.host.launch_us;
         let started = self.now + Span::from_micros(gap as i64);
         self.running[lane] = Some(Running { decision, whole, gap, left: work.max(1.0), started });
     }

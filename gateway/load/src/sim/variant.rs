@@ -36,6 +36,7 @@ enum Key {
     DeferralCap,
     FirstAudioLimit,
     LadderBudget,
+    LmAhead,
     LmDepth,
     LmLead,
     LmLoadMax,
@@ -49,11 +50,12 @@ enum Key {
     ShortestChunk,
 }
 
-const KEYS: [(&str, Key); 15] = [
+const KEYS: [(&str, Key); 16] = [
     ("background_batch", Key::BackgroundBatch),
     ("deferral_cap_ms", Key::DeferralCap),
     ("first_audio_limit_ms", Key::FirstAudioLimit),
     ("ladder_budget_permille", Key::LadderBudget),
+    ("lm_ahead_ms", Key::LmAhead),
     ("lm_depth", Key::LmDepth),
     ("lm_lead_ms", Key::LmLead),
     ("lm_load_max_permille", Key::LmLoadMax),
@@ -153,6 +155,7 @@ impl Variant {
                 Key::DeferralCap => config.deferral_cap = span,
                 Key::FirstAudioLimit => config.first_audio_limit = span,
                 Key::LadderBudget => config.ladder_budget_permille = count,
+                Key::LmAhead => config.lm_ahead = span,
                 Key::LmDepth => config.lm_depth = count,
                 Key::LmLead => config.lm_lead = span,
                 Key::LmLoadMax => config.lm_load_max_permille = count,
