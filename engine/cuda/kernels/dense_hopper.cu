@@ -108,6 +108,8 @@ __device__ __forceinline__ float row_scale(const Product& p, int row) {
     return rsqrtf(sum / p.cin + p.eps);
 }
 
+__device__ __forceinline__ int in_turn(int i, int count) { return i < count ? i : i % count; }
+
 // AHEAD steps of k are on their way. With one buffer more, a step must have been multiplied before its buffer is filled
 // again; with two more, the matrix instructions of wide tiles have no gap.
 template <int WG, int BN, bool SWAP, int AHEAD, int STAGES>
@@ -136,44 +138,29 @@ __device__ __forceinline__ void product_hopper(const Product& p) {
     int first = (int)((i64)rank * steps / p.splits), last = (int)((i64)(rank + 1) * steps / p.splits);
 
     int piece = threadIdx.x % 8, line = threadIdx.x / 8, k0 = first * 64 + piece * 8;
-    int left_a = K - k0, left_w = left_a, within = k0 % p.cin;
-    // Rows and columns that are not there are zeros: were they another's, every block would ask the cache for that one
-    // again and again.
+    // Rows and columns that are not there repeat those that are, in turn; nobody reads their sums. Were they all one
+    // row's, every block would ask the cache for that row again and again, which took longer than a full tile.
     const bf16* a_at[AR];
-    u32 a_bytes[AR];
     const bf16* w_at[WR];
-    u32 w_bytes[WR];
 #pragma unroll
-    for (int i = 0; i < AR; i++) {
-        int row = m0 + line + i * STEP;
-        a_at[i] = (const bf16*)p.a + row_start(p, min(row, p.rows - 1));
-        a_bytes[i] = row < p.rows && left_a > 0 ? 16 : 0;
-    }
+    for (int i = 0; i < AR; i++) a_at[i] = (const bf16*)p.a + row_start(p, m0 + in_turn(line + i * STEP, p.rows - m0));
 #pragma unroll
     for (int i = 0; i < WR; i++) {
-        int r = line + i * STEP, which = matrix, col = n0 + r;
-        if (p.gated) {
-            which = (r / 8) % 2;
-            col = n0 + r / 16 * 8 + r % 8;
-        }
-        w_at[i] = (const bf16*)p.w[which] + (i64)min(col, n - 1) * K + k0;
-        w_bytes[i] = col < n && left_w > 0 ? 16 : 0;
+        int r = line + i * STEP, which = p.gated ? r / 8 % 2 : matrix, col = p.gated ? r / 16 * 8 + r % 8 : r;
+        w_at[i] = (const bf16*)p.w[which] + (i64)(n0 + in_turn(col, n - n0)) * K + k0;
     }
     // Both factors are fetched step after step, so that a step costs an addition each: a product is as much instructions
-    // as it is multiplications. Once k has ended for a thread there is no more of it.
+    // as it is multiplications.
+    int left_a = K - k0, left_w = left_a, within = k0 % p.cin;
     i64 tap_at = (i64)(k0 / p.cin) * p.tap_stride + within, to_next_tap = p.tap_stride - p.cin;
     u32 place = base + line * 128 + ((piece ^ (line & 7)) << 4);
     auto fetch_a = [&](u32 stage) {
 #pragma unroll
         for (int i = 0; i < AR; i++) {
             if (ROWS % STEP != 0 && line + i * STEP >= ROWS) break;
-            copy_some(place + stage + i * STEP * 128, a_at[i] + tap_at, a_bytes[i]);
+            copy_16(place + stage + i * STEP * 128, a_at[i] + tap_at, left_a > 0);
         }
         left_a -= 64;
-        if (left_a <= 0) {
-#pragma unroll
-            for (int i = 0; i < AR; i++) a_bytes[i] = 0;
-        }
         within += 64;
         tap_at += 64;
         while (within >= p.cin) {
@@ -185,14 +172,10 @@ __device__ __forceinline__ void product_hopper(const Product& p) {
 #pragma unroll
         for (int i = 0; i < WR; i++) {
             if (COLS % STEP != 0 && line + i * STEP >= COLS) break;
-            copy_some(place + stage + (ROWS + i * STEP) * 128, w_at[i], w_bytes[i]);
+            copy_16(place + stage + (ROWS + i * STEP) * 128, w_at[i], left_w > 0);
             w_at[i] += 64;
         }
         left_w -= 64;
-        if (left_w <= 0) {
-#pragma unroll
-            for (int i = 0; i < WR; i++) w_bytes[i] = 0;
-        }
     };
 
 #pragma unroll

@@ -48,6 +48,17 @@ __device__ __forceinline__ void spread(uint4 raw, float (&x)[PAIR_COLUMNS]) {
     }
 }
 
+// Of `2 D` sums a lane keeps half, and adds what the lane `D` away has of them.
+template <int D>
+__device__ __forceinline__ void halve(float (&s)[16], int lane) {
+    bool upper = lane & D;
+#pragma unroll
+    for (int i = 0; i < D; i++) {
+        float sent = upper ? s[i] : s[i + D], kept = upper ? s[i + D] : s[i];
+        s[i] = kept + __shfl_xor_sync(0xffffffffu, sent, D);
+    }
+}
+
 // Running softmax of two queries over the keys one warp reads. `top` and `mass` belong to the head `lane % 16 / 8`; the
 // values of key lanes that lie apart are summed at the end.
 struct Pair {
@@ -73,15 +84,10 @@ struct Pair {
             s[i] = a;
             s[8 + i] = b;
         }
-#pragma unroll
-        for (int d = 8; d > 0; d >>= 1) {
-            bool upper = lane & d;
-#pragma unroll
-            for (int i = 0; i < d; i++) {
-                float sent = upper ? s[i] : s[i + d], kept = upper ? s[i + d] : s[i];
-                s[i] = kept + __shfl_xor_sync(0xffffffffu, sent, d);
-            }
-        }
+        halve<8>(s, lane);
+        halve<4>(s, lane);
+        halve<2>(s, lane);
+        halve<1>(s, lane);
         int mine = lane % 8 * SHARES + lane / PAIR_LANES;
         float score = mine < count ? s[0] : minus_infinity();
         float best = score;
@@ -146,24 +152,53 @@ extern "C" __global__ void __launch_bounds__(128) append_pair_pages(
     store_4(pair_page(h, keys, row, kv_head, position) + (warp % 2 == 0 ? 0 : keys.values) + lane * 4, x);
 }
 
+// Of a block: keys of a warp's chunk, and its chunks that are on their way together.
+constexpr int CHUNK = 16, CHUNKS = 2;
+
 // Grid: kv heads, rows. The row's own key is made and attended to here, and stored when it is `fresh`: where rows attend
-// to each other all have been before. Pages hold a multiple of 16 positions.
+// to each other all have been before. Pages hold a multiple of 16 positions. The keys before a fresh one were stored in
+// earlier launches, so they are fetched while the product that makes the query still runs; each lane keeps what it
+// fetches to itself.
 extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
-    const __grid_constant__ Heads h, const __grid_constant__ Keys keys, int fresh, bf16* out) {
-    take_turn();
-    constexpr int CHUNK = 16;
+    const __grid_constant__ Heads h, const __grid_constant__ Keys keys, int fresh, int early, bf16* out) {
+    let_next_start();
+    if (!early) wait_for_previous();
+    // By warp, chunk, and whether a key or a value, then load by load: 16 bytes a lane.
+    extern __shared__ uint4 held[];
     __shared__ __align__(16) float q[2][PAIR_DIM], parts[WARPS][2][PAIR_DIM], tops[WARPS][2], masses[WARPS][2];
     __shared__ __align__(16) bf16 own[2][PAIR_DIM];
     int row = blockIdx.y, kv_head = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int position = position_of(h, row);
+    const int* table = keys.table + (i64)keys.owner[row] * keys.table_cols;
+    i64 stride = (i64)h.kv_heads * PAIR_DIM;
+    const bf16* pages = (const bf16*)keys.pages + (i64)kv_head * PAIR_DIM + lane % 16 * 8 + lane / 16 * stride;
+    uint4* mine = held + warp * CHUNKS * 2 * PAIR_LOADS * 32 + lane;
+    u32 mine_at = (u32)__cvta_generic_to_shared(mine);
+    auto fetch = [&](int first, int place) {
+        if (first < position) {
+            const bf16* at = pages + table[first / keys.page_len] * keys.page_stride + first % keys.page_len * stride;
+            u32 to = mine_at + place * 2 * PAIR_LOADS * 512;
+#pragma unroll
+            for (int i = 0; i < PAIR_LOADS; i++) {
+                if (first + i * 2 + lane / 16 < position) {
+                    copy_16(to + i * 512, at + i * 2 * stride, true);
+                    copy_16(to + (PAIR_LOADS + i) * 512, at + i * 2 * stride + keys.values, true);
+                }
+            }
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    int first = warp * CHUNK;
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) fetch(first + c * WARPS * CHUNK, c);
+    if (early) wait_for_previous();
+
     bf16* to = out + ((i64)row * h.heads + kv_head * 2) * PAIR_DIM;
     if (position < 0) {
         store(to + threadIdx.x, 0.0f);
         store(to + PAIR_DIM + threadIdx.x, 0.0f);
         return;
     }
-    const int* table = keys.table + (i64)keys.owner[row] * keys.table_cols;
-    i64 stride = (i64)h.kv_heads * PAIR_DIM, head_at = (i64)kv_head * PAIR_DIM;
     if (warp < 2) {
         float4 x = prepare_4(h.q + (i64)row * h.q_stride + (kv_head * 2 + warp) * PAIR_DIM, h.q_norm, h, position);
         store_4(&q[warp][lane * 4], make_float4(x.x * h.scale, x.y * h.scale, x.z * h.scale, x.w * h.scale));
@@ -181,27 +216,27 @@ extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
         pair.q[0][c] = q[0][lane % 16 * 8 + c];
         pair.q[1][c] = q[1][lane % 16 * 8 + c];
     }
-    for (int first = warp * CHUNK; first <= position; first += WARPS * CHUNK) {
-        int count = min(CHUNK, position + 1 - first);
-        asm volatile("" : "+r"(count));
-        const bf16* page = (const bf16*)keys.pages + table[first / keys.page_len] * keys.page_stride +
-                           first % keys.page_len * stride + head_at + lane % 16 * 8;
+    for (int place = 0; first <= position; first += WARPS * CHUNK, place = (place + 1) % CHUNKS) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(CHUNKS - 1) : "memory");
+        const uint4* chunk = mine + place * 2 * PAIR_LOADS * 32;
+        // What is past the row's own key counts for nothing, but must be a number.
         uint4 k[PAIR_LOADS], v[PAIR_LOADS];
 #pragma unroll
         for (int i = 0; i < PAIR_LOADS; i++) {
-            int key = i * 2 + lane / 16;
-            const bf16* at = page + key * stride;
+            int key = first + i * 2 + lane / 16;
             k[i] = v[i] = make_uint4(0, 0, 0, 0);
-            if (first + key < position) {
-                k[i] = *(const uint4*)at;
-                v[i] = *(const uint4*)(at + keys.values);
-            } else if (first + key == position) {
+            if (key < position) {
+                k[i] = chunk[i * 32];
+                v[i] = chunk[(PAIR_LOADS + i) * 32];
+            } else if (key == position) {
                 k[i] = *(const uint4*)&own[0][lane % 16 * 8];
                 v[i] = *(const uint4*)&own[1][lane % 16 * 8];
             }
         }
-        pair.add(k, v, count);
+        pair.add(k, v, position + 1 - first);
+        fetch(first + CHUNKS * WARPS * CHUNK, place);
     }
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
     pair.gather();
     if (lane % 8 == 0 && lane < 16) {
         tops[warp][lane / 8] = pair.top;

@@ -29,6 +29,7 @@ pub(crate) fn shared_limit(name: &str, capability: (i32, i32)) -> u32 {
         "conv_hopper",
         "unit_hopper",
         "attend_held",
+        "attend_pair_pages",
         "sample",
     ];
     if large.iter().any(|family| name.starts_with(family)) { shared_max(capability) } else { SHARED_SMALL }

@@ -8,7 +8,7 @@ use super::{ARENA_REMEDY, Arena, CudaBackend, ENCODERS, arena_index, home, lane_
 use crate::blas::WORKSPACE_BYTES;
 use crate::executable::{Executable, Variant};
 use crate::launcher::launch_step;
-use crate::lower::{Place, Precision};
+use crate::lower::{Matmul, Place, Precision};
 use crate::store::Store;
 
 impl CudaBackend {
@@ -67,7 +67,11 @@ impl CudaBackend {
                 times.push(f64::from(self.driver.between(events)?));
             }
             times.sort_by(f64::total_cmp);
-            list.push((format!("{} {:?}", step.kernel, step.grid), times[ROUNDS / 2]));
+            let size = match step.library {
+                Some(Matmul { rows, cols, depth, .. }) => format!("{rows} by {cols} of {depth}"),
+                None => format!("{:?}", step.grid),
+            };
+            list.push((format!("{} {size}", step.kernel), times[ROUNDS / 2]));
         }
         Ok(list)
     }

@@ -94,6 +94,8 @@ const SHORT_KEYS_MAX: usize = 32;
 /// Columns of a head of the kernels in `pair.cu`, and keys of one page they read together.
 const PAIR_DIM: usize = 128;
 const PAIR_KEYS: usize = 16;
+/// Bytes of keys and values a block of `attend_pair_pages` has on their way: two chunks of each warp.
+const PAIR_HELD: usize = 2 * 4 * PAIR_KEYS * 2 * PAIR_DIM * 2;
 /// Positions `attend_frame` may begin a frame with.
 const FRAME_BEGINS: usize = 2;
 /// Keys, each with its value, that a block appends: a warp each.
@@ -272,8 +274,12 @@ impl Lowering<'_> {
                 let blocks = (rows * kv_heads).div_ceil(APPEND_PAIRS);
                 self.launch("append_pair_pages", [blocks, 1, 1], THREADS, 0, args);
             }
-            let args = vec![heads.arg(), keys.arg(), int(usize::from(fused)), value(out)];
-            return self.launch("attend_pair_pages", [kv_heads, rows, 1], THREADS, 0, args);
+            // Where keys lie is told before the program begins, and those before a fresh one were stored by then.
+            let told = [heads.positions, keys.owner, keys.table];
+            let early = fused && told.iter().flatten().all(|id| self.program.inputs.contains(id));
+            let flag = |set: bool| int(usize::from(set));
+            let args = vec![heads.arg(), keys.arg(), flag(fused), flag(early), value(out)];
+            return self.launch("attend_pair_pages", [kv_heads, rows, 1], THREADS, PAIR_HELD, args);
         }
         if fused && short && stored == Storage::F32 {
             let kernel = format!("attend_short_{}_{}", self.storage(out).letter(), parts(head_dim));
