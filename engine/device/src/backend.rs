@@ -121,6 +121,11 @@ pub trait Backend {
         data: Vec<f32>,
     ) -> Result<WeightId, DeviceError>;
 
+    /// Whether values of weights matter to it: to one that computes nothing only their shapes are told.
+    fn keeps_values(&self) -> bool {
+        true
+    }
+
     /// # Errors
     /// No memory.
     fn state(&mut self, spec: StateSpec) -> Result<StateId, DeviceError>;

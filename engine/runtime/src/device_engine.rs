@@ -141,9 +141,8 @@ impl DeviceEngine {
             self.sched.handle_timeout(now);
             self.drain(now);
             self.publish(now);
-            if self.flights.launched > launched {
-                self.shared.round(self.clock.now().since(woken));
-            }
+            let took = self.clock.now().since(woken);
+            self.shared.round(took, self.flights.launched > launched, self.flights.landed.take());
             if self.is_lost() || delivery.closing {
                 return;
             }

@@ -18,6 +18,8 @@ pub(crate) struct Flights {
     pub(crate) samples: BTreeMap<(LaunchId, u32), Box<[f32]>>,
     /// Launches since start.
     pub(crate) launched: u64,
+    /// The last in the order of stages of those that landed in this round.
+    pub(crate) landed: Option<Stage>,
 }
 
 struct Flight {
@@ -212,6 +214,7 @@ impl DeviceEngine {
             return self.handle_encode_step(now, completed);
         }
         let Some(flight) = self.flights.open.remove(&completed.launch) else { return };
+        self.flights.landed = self.flights.landed.max(Some(flight.stage));
         let Completed { launch, lane, started, finished, cores, result } = completed;
         let took = finished.since(started);
         let result = match result {

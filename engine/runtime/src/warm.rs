@@ -12,7 +12,7 @@ use contract::{
     VoiceChoice,
 };
 use cpu::{CpuBackend, CpuOptions};
-use cuda::{CudaBackend, CudaOptions};
+use cuda::{CudaBackend, CudaOptions, IdleBackend};
 use device::{Backend, Completed, ExecutableId, Launch, PROMPTS_MAX};
 use models::{Capacity, Model, PlacedModel, PlannedClip, StageFacts, StageInputs, TextLogic, VoiceFeatures};
 use sched::{EncodeKey, Sched, SchedConfig};
@@ -202,6 +202,7 @@ fn open_backend(
     });
     let bell: Notify = notify.clone();
     let backend: Box<dyn Backend> = match &options.device {
+        _ if options.without.device => Box::new(IdleBackend::open(slots, clock, notify)?),
         DeviceChoice::Cpu { cores } => {
             options.without.check_on_cpu()?;
             let mut cpu = CpuOptions::new(slots, clock, notify);

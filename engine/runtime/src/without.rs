@@ -18,11 +18,13 @@ pub struct Without {
     pub deadlines: bool,
     /// `riders`: prompts go by themselves, and no step rides along.
     pub riders: bool,
+    /// `device`: launches pass a card's time and compute nothing; what is left is the host.
+    pub device: bool,
 }
 
 /// A part that cannot be left out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} cannot be left out; name some of partition, urgent, async, deadlines, riders")]
+#[error("{0:?} cannot be left out; name some of partition, urgent, async, deadlines, riders, device")]
 pub struct WithoutError(String);
 
 impl FromStr for Without {
@@ -37,6 +39,7 @@ impl FromStr for Without {
                 "async" => without.asynchrony = true,
                 "deadlines" => without.deadlines = true,
                 "riders" => without.riders = true,
+                "device" => without.device = true,
                 other => return Err(WithoutError(other.to_owned())),
             }
         }

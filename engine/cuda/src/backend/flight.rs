@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use contract::{Lane, LaunchId, Partition, Span, Tick};
-use device::{Completed, DeviceError, Dtype, HostTensor, Launch};
+use device::{Completed, DeviceError, Launch};
 
 use super::{Clock, CudaBackend, IN_FLIGHT_MAX, Notify, arena_index, home, lane_index};
 use crate::driver::{Driver, Events, Pinned, Stream};
@@ -120,19 +120,11 @@ impl CudaBackend {
             let result = Err(DeviceError::LaneLost { lane: lane.name(), what });
             return Completed { launch, lane, started, finished, cores: Vec::new(), result };
         };
-        let mut at = 0;
-        let mut outputs = Vec::new();
-        for (dtype, live, room) in executable.outputs(variant, rows, tokens) {
-            // SAFETY: the launch has ended, so the copy into these words is over.
-            let words = unsafe { std::slice::from_raw_parts(buffers.1.at.add(at), live) };
-            outputs.push(match dtype {
-                Dtype::F32 => HostTensor::F32(words.iter().map(|&word| f32::from_bits(word)).collect()),
-                Dtype::I32 => HostTensor::I32(words.iter().map(|&word| word.cast_signed()).collect()),
-            });
-            at += room;
-        }
+        // SAFETY: the launch has ended, so the copy into these words is over.
+        let block = unsafe { std::slice::from_raw_parts(buffers.1.at, buffers.1.words) };
+        let outputs = executable.exchange.read(variant, rows, tokens, block);
         executable.idle.push(buffers);
-        let cores = self.driver.partition_range(executable.key.partition).collect();
+        let cores = self.driver.partition_range(executable.exchange.key.partition).collect();
         Completed { launch, lane, started, finished, cores, result: Ok(outputs) }
     }
 
@@ -148,7 +140,7 @@ impl CudaBackend {
             given: 0,
             expected: 1,
         })?;
-        let variant = executable.admit(&launch)?;
+        let variant = executable.exchange.admit(&launch)?;
         if executable.variants[variant].graph.is_none() {
             self.record()?;
         }
@@ -168,10 +160,10 @@ impl CudaBackend {
             }
         };
         // SAFETY: these words belong to a launch that is not in flight.
-        let words = unsafe { std::slice::from_raw_parts_mut(buffers.0.at, executable.input_words) };
-        executable.fill(variant, &launch, words);
+        let words = unsafe { std::slice::from_raw_parts_mut(buffers.0.at, executable.exchange.input_words) };
+        executable.exchange.fill(variant, &launch, words);
 
-        let key = executable.key;
+        let key = executable.exchange.key;
         let whole = key.partition == Partition::Whole;
         let streams = &self.streams[lane_index(home(key))];
         let stream = if whole { streams.whole } else { streams.own };
@@ -202,23 +194,23 @@ impl CudaBackend {
     ) -> Result<(), DeviceError> {
         let Some(executable) = self.executables[index].as_ref() else { return Ok(()) };
         let driver = &self.driver;
-        let whole = executable.key.partition == Partition::Whole;
-        let streams = &mut self.streams[lane_index(home(executable.key))];
+        let whole = executable.exchange.key.partition == Partition::Whole;
+        let streams = &mut self.streams[lane_index(home(executable.exchange.key))];
         if streams.last_whole.is_some_and(|last| last != whole) {
             driver.wait(stream, streams.order.after)?;
         }
         streams.last_whole = Some(whole);
         let recorded = &executable.variants[variant];
-        driver.copy_in(stream, executable.inputs_at, buffers.0, recorded.input_words)?;
+        driver.copy_in(stream, executable.inputs_at, buffers.0, executable.exchange.forms[variant].input_words)?;
         driver.mark(events.before, stream)?;
         if let Some(graph) = &recorded.graph {
             driver.run(graph, stream)?;
         }
         driver.mark(events.after, stream)?;
-        let arena = self.arenas[arena_index(executable.key)];
+        let arena = self.arenas[arena_index(executable.exchange.key)];
         let mut at = 0;
         for (&id, (_, live, room)) in
-            executable.program.outputs.iter().zip(executable.outputs(variant, launch.rows, launch.tokens))
+            executable.exchange.program.outputs.iter().zip(executable.exchange.outputs(variant, launch.rows, launch.tokens))
         {
             let from = arena.at + recorded.lowered.values[id.0 as usize].unwrap_or(0) as u64;
             driver.copy_out(stream, buffers.1, at, from, live)?;

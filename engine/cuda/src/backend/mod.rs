@@ -15,7 +15,8 @@ use device::{
 
 use crate::compile;
 use crate::driver::{Driver, Events, Stream};
-use crate::executable::{Executable, Variant, shapes};
+use crate::exchange::Exchange;
+use crate::executable::{Executable, Variant};
 use crate::kernels::{Kernels, shared_max};
 use crate::lower::{Precision, Storage, Target, lower};
 use crate::store::{Store, Workshop};
@@ -216,11 +217,9 @@ impl Backend for CudaBackend {
                 }
             }),
         };
-        let mut variants = Vec::new();
-        for shape in shapes(key, program) {
-            let lowered = lower(program, &self.store.catalog, shape, target);
-            variants.push(Variant::new(program, shape, lowered));
-        }
+        let exchange = Exchange::new(key, program.clone(), self.scratch_slot);
+        let lowered = exchange.forms.iter().map(|form| lower(program, &self.store.catalog, form.shape, target));
+        let variants: Vec<_> = lowered.map(|lowered| Variant { lowered, graph: None }).collect();
         let (bytes, counters) = variants.iter().fold((0, 1), |(bytes, counters), variant| {
             (bytes.max(variant.lowered.bytes), counters.max(variant.lowered.counters))
         });
@@ -230,12 +229,13 @@ impl Backend for CudaBackend {
         for variant in &variants {
             self.store.derive(&mut shop, &variant.lowered.steps)?;
         }
-        let mut executable = Executable::new(key, program.clone(), variants, self.scratch_slot);
-        executable.inputs_at = self.driver.take(4 * executable.input_words, "launch inputs", ARENA_REMEDY)?;
+        let inputs_at = self.driver.take(4 * exchange.input_words, "launch inputs", ARENA_REMEDY)?;
+        let mut idle = Vec::with_capacity(IN_FLIGHT_MAX);
         for _ in 0..IN_FLIGHT_MAX {
-            let inputs = self.driver.pinned(executable.input_words)?;
-            executable.idle.push((inputs, self.driver.pinned(executable.output_words)?));
+            let inputs = self.driver.pinned(exchange.input_words)?;
+            idle.push((inputs, self.driver.pinned(exchange.output_words)?));
         }
+        let executable = Executable { exchange, variants, inputs_at, idle };
         let free = self.executables.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
             self.executables.push(None);
