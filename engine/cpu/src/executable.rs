@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use contract::ShapeKey;
 use device::program::{Op, Program, ValueId};
-use device::{DeviceError, HostTensor, Launch, PagedId, StateId};
+use device::{DeviceError, HostTensor, Launch, PagedId, Piece, StateId};
 
 use crate::memory::Memory;
 use crate::plan::{Bounds, Place, Plan, rows};
@@ -65,6 +65,13 @@ impl Executable {
         }
         if launch.tokens > self.key.length as usize && self.counts_tokens() {
             return bad("tokens", launch.tokens, self.key.length as usize);
+        }
+        if !launch.wanted.is_empty() {
+            let first = self.program.outputs.first().map(|&id| self.program.value(id));
+            let one =
+                first.filter(|value| self.program.outputs.len() == 1 && value.dtype == device::Dtype::F32);
+            let width = one.map_or(0, |value| rows(value.rows, 1, 0) * value.cols);
+            Piece::check(&launch.wanted, launch.rows, width)?;
         }
         if launch.inputs.len() != self.program.inputs.len() {
             return bad("inputs of the program", launch.inputs.len(), self.program.inputs.len());

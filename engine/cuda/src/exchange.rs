@@ -3,7 +3,7 @@
 
 use contract::{ShapeKey, Stage};
 use device::program::{Program, Rows};
-use device::{DeviceError, Dtype, HostTensor, Launch, PROMPTS_MAX, ValueId};
+use device::{DeviceError, Dtype, HostTensor, Launch, PROMPTS_MAX, Piece, ValueId};
 
 use crate::lower::{Shape, row_count};
 
@@ -104,6 +104,13 @@ impl Exchange {
         if launch.inputs.len() != self.program.inputs.len() {
             return bad("inputs of the program", launch.inputs.len(), self.program.inputs.len());
         }
+        if !launch.wanted.is_empty() {
+            let first = self.program.outputs.first().map(|&id| self.program.value(id));
+            let one = first.filter(|value| self.program.outputs.len() == 1 && value.dtype == Dtype::F32);
+            let each = Shape { batch: 1, tokens: 0 };
+            let width = one.map_or(0, |value| row_count(value.rows, each) * value.cols);
+            Piece::check(&launch.wanted, launch.rows, width)?;
+        }
         let live = Shape { batch: launch.rows, tokens: launch.tokens };
         for (id, tensor) in self.program.inputs.iter().zip(&launch.inputs) {
             let value = self.program.value(*id);
@@ -152,6 +159,15 @@ impl Exchange {
             }
         });
         each.collect()
+    }
+
+    /// Words of a launch's first output.
+    pub(crate) fn first_words(&self, rows: usize, tokens: usize) -> usize {
+        let live = Shape { batch: rows, tokens };
+        self.program.outputs.first().map_or(0, |&id| {
+            let value = self.program.value(id);
+            row_count(value.rows, live) * value.cols
+        })
     }
 
     /// Words of each output for the live rows, and words between outputs in `form`.
@@ -248,8 +264,15 @@ mod tests {
             let inputs = [3, 200].map(|cols| HostTensor::I32((0..rows * cols).map(|i| i + cols).collect()));
             let (launch, id) = (LaunchId(1), ExecutableId(0));
             let rows = rows as usize;
-            let launch =
-                Launch { launch, lane: Lane::Lm, executable: id, rows, tokens: 0, inputs: inputs.to_vec() };
+            let launch = Launch {
+                launch,
+                lane: Lane::Lm,
+                executable: id,
+                rows,
+                tokens: 0,
+                inputs: inputs.to_vec(),
+                wanted: Vec::new(),
+            };
             let form = exchange.admit(&launch).expect("fits");
             let Form { shape, offsets, input_words } = &exchange.forms[form];
             let mut block = vec![u32::MAX; exchange.input_words];

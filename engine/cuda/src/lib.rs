@@ -14,6 +14,7 @@ mod idle;
 mod kernels;
 mod launcher;
 mod lower;
+mod porter;
 mod store;
 
 pub use backend::{Clock, CudaBackend, CudaOptions, Notify};

@@ -2,7 +2,7 @@
 
 use contract::{Lane, LaunchId, ShapeKey, Tick};
 
-use crate::{DeviceError, Program};
+use crate::{DeviceError, Piece, Program};
 
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
@@ -92,6 +92,9 @@ pub struct Launch {
     pub tokens: usize,
     /// One tensor per program input, in declaration order, sized for the live rows.
     pub inputs: Vec<HostTensor>,
+    /// How many of the first values of each row are wanted, of a program with one output of many values a row; what
+    /// comes back are then pieces. Empty: whole outputs.
+    pub wanted: Vec<usize>,
 }
 
 /// A launch that ended.
@@ -103,7 +106,9 @@ pub struct Completed {
     pub finished: Tick,
     /// Core ids (CPU) or SM ranges (GPU) it ran on.
     pub cores: Vec<u32>,
-    /// One tensor per program output, in declaration order, sized for the live rows.
+    /// One a row, for a launch that named what it wants.
+    pub pieces: Vec<Piece>,
+    /// One tensor per program output, in declaration order, sized for the live rows; none beside pieces.
     pub result: Result<Vec<HostTensor>, DeviceError>,
 }
 

@@ -156,7 +156,7 @@ impl DeviceEngine {
     ) -> Result<(), EngineError> {
         let StageInputs { rows, tokens, inputs } = inputs;
         let launch = LaunchId(encoding.step);
-        let launch = Launch { launch, lane: Lane::Lm, executable, rows, tokens, inputs };
+        let launch = Launch { launch, lane: Lane::Lm, executable, rows, tokens, inputs, wanted: Vec::new() };
         self.launch_watched(Stage::Encode, encoding.why.expected, launch)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Span, Stage, Tick};
-use device::{Completed, HostTensor, Launch};
+use device::{Completed, HostTensor, Launch, Piece};
 use models::{CodecRow, DecodeRow, PrefillRow, Rider, StageInputs};
 use sched::{ChunkResult, Completion, Decision, FrameOutcome, FrameResult, LaunchResult, Why};
 
@@ -33,8 +33,6 @@ struct Flight {
 struct FlightRow {
     context: ContextId,
     segment: u32,
-    /// Valid frames of a codec row.
-    frames: u32,
 }
 
 impl DeviceEngine {
@@ -47,7 +45,7 @@ impl DeviceEngine {
             }
             Decision::Decode { launch, rows, why, .. } => self.launch_decode(launch, &rows, why),
             Decision::Codec { launch, lane, length, rows, why, .. } => {
-                self.launch_codec(launch, lane, length, rows, why)
+                self.launch_codec(launch, lane, length, &rows, why)
             }
         };
         if let Err(error) = started {
@@ -101,7 +99,7 @@ impl DeviceEngine {
         let first = prompts.iter().map(|row| (row.context, row.segment));
         let rows = first.chain(riders.iter().map(|row| (row.context, row.segment)));
         let flight = Flight { stage: Stage::Prefill, why, rows: rows.map(frame_row).collect(), length: 0 };
-        self.take_off(launch, Lane::Lm, partition, flight, inputs)
+        self.take_off(launch, Lane::Lm, partition, flight, inputs, Vec::new())
     }
 
     fn launch_decode(
@@ -119,7 +117,7 @@ impl DeviceEngine {
         let inputs = self.model.decode_inputs(&inputs);
         let rows = rows.iter().map(|row| frame_row((row.context, row.segment)));
         let flight = Flight { stage: Stage::Decode, why, rows: rows.collect(), length: 0 };
-        self.take_off(launch, Lane::Lm, Partition::Lm, flight, inputs)
+        self.take_off(launch, Lane::Lm, Partition::Lm, flight, inputs, Vec::new())
     }
 
     fn append_pages(&mut self, rows: &[sched::DecodeRow]) {
@@ -135,7 +133,7 @@ impl DeviceEngine {
         launch: LaunchId,
         lane: Lane,
         length: u32,
-        rows: Vec<sched::CodecRow>,
+        rows: &[sched::CodecRow],
         why: Why,
     ) -> Result<(), EngineError> {
         let lane = if self.without.urgent_lane { Lane::Background } else { lane };
@@ -152,7 +150,7 @@ impl DeviceEngine {
         }
         let groups = self.facts.code_groups as usize;
         let mut inputs = Vec::with_capacity(rows.len());
-        for row in &rows {
+        for row in rows {
             let (speaking, segment) = self.lookup(row.context, row.segment)?;
             let from = row.first_frame as usize * groups;
             let to = from + row.frames as usize * groups;
@@ -164,14 +162,11 @@ impl DeviceEngine {
             });
         }
         let inputs = self.model.codec_inputs(&inputs, length);
+        let wanted = rows.iter().map(|row| self.model.samples(row.frames)).collect();
         let partition = if lane == Lane::Urgent { Partition::Whole } else { Partition::Background };
-        let rows = rows.into_iter().map(|row| FlightRow {
-            context: row.context,
-            segment: row.segment,
-            frames: row.frames,
-        });
+        let rows = rows.iter().map(|row| FlightRow { context: row.context, segment: row.segment });
         let flight = Flight { stage: Stage::Codec, why, rows: rows.collect(), length };
-        self.take_off(launch, lane, partition, flight, inputs)
+        self.take_off(launch, lane, partition, flight, inputs, wanted)
     }
 
     fn take_off(
@@ -181,6 +176,7 @@ impl DeviceEngine {
         partition: Partition,
         flight: Flight,
         inputs: StageInputs,
+        wanted: Vec<usize>,
     ) -> Result<(), EngineError> {
         let missing = || EngineError::Internal { what: format!("no executable for {}", flight.stage.name()) };
         let executable = self.executables.find(flight.stage, flight.length, partition).ok_or_else(missing)?;
@@ -188,7 +184,7 @@ impl DeviceEngine {
         let (stage, predicted) = (flight.stage, flight.why.expected);
         self.flights.open.insert(launch, flight);
         self.flights.launched += 1;
-        let launch = Launch { launch, lane, executable, rows, tokens, inputs };
+        let launch = Launch { launch, lane, executable, rows, tokens, inputs, wanted };
         self.launch_watched(stage, predicted, launch)
     }
 
@@ -215,11 +211,11 @@ impl DeviceEngine {
         }
         let Some(flight) = self.flights.open.remove(&completed.launch) else { return };
         self.flights.landed = self.flights.landed.max(Some(flight.stage));
-        let Completed { launch, lane, started, finished, cores, result } = completed;
+        let Completed { launch, lane, started, finished, cores, pieces, result } = completed;
         let took = finished.since(started);
         let result = match result {
             Err(error) => LaunchResult::Lost { what: error.to_string() },
-            Ok(outputs) if flight.stage == Stage::Codec => self.take_chunks(launch, &flight, &outputs),
+            Ok(_) if flight.stage == Stage::Codec => self.take_chunks(launch, &flight, pieces),
             Ok(outputs) => self.take_frames(&flight, &outputs),
         };
         let rows = u32::try_from(flight.rows.len()).unwrap_or(u32::MAX);
@@ -263,20 +259,18 @@ impl DeviceEngine {
         LaunchResult::Frames(results.collect())
     }
 
-    fn take_chunks(&mut self, launch: LaunchId, flight: &Flight, outputs: &[HostTensor]) -> LaunchResult {
-        let mut results = Vec::with_capacity(flight.rows.len());
-        for (index, row) in flight.rows.iter().enumerate() {
-            match self.model.samples(outputs, index, flight.length, row.frames) {
-                Ok((samples, peak)) => {
-                    let key = (launch, u32::try_from(index).unwrap_or(u32::MAX));
-                    self.flights.samples.insert(key, samples.into());
-                    results.push(ChunkResult::Made { peak });
-                }
-                Err(EngineError::NotFinite) => results.push(ChunkResult::NotFinite),
-                Err(error) => return LaunchResult::Lost { what: error.to_string() },
-            }
+    fn take_chunks(&mut self, launch: LaunchId, flight: &Flight, pieces: Vec<Piece>) -> LaunchResult {
+        if pieces.len() != flight.rows.len() {
+            return LaunchResult::Lost { what: "rows went missing".to_owned() };
         }
-        LaunchResult::Chunks(results)
+        let chunks = (0..).zip(pieces).map(|(row, Piece { values, peak })| match peak {
+            Some(peak) => {
+                self.flights.samples.insert((launch, row), values);
+                ChunkResult::Made { peak }
+            }
+            None => ChunkResult::NotFinite,
+        });
+        LaunchResult::Chunks(chunks.collect())
     }
 
     fn lookup(&self, context: ContextId, segment: u32) -> Result<(&Speaking, &Segment), EngineError> {
@@ -309,7 +303,7 @@ fn decode_row<'a>(
 
 /// A row whose launch makes its next frame.
 const fn frame_row((context, segment): (ContextId, u32)) -> FlightRow {
-    FlightRow { context, segment, frames: 0 }
+    FlightRow { context, segment }
 }
 
 /// The scheduler's pages start at 0; the device keeps page 0 as scratch.

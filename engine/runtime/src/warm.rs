@@ -303,7 +303,7 @@ impl Warming<'_> {
         let launch = LaunchId(self.next);
         self.next += 1;
         let StageInputs { rows, tokens, inputs } = inputs;
-        self.backend.launch(Launch { launch, lane, executable, rows, tokens, inputs })?;
+        self.backend.launch(Launch { launch, lane, executable, rows, tokens, inputs, wanted: Vec::new() })?;
         let limit = self.clock.now() + LAUNCH_LIMIT;
         loop {
             if let Some(done) = self.backend.poll() {

@@ -190,6 +190,12 @@ impl<'a> Run<'a> {
         Matrix { start, rows, cols, life: std::marker::PhantomData }
     }
 
+    /// Copies what is wanted of each row of an output out.
+    pub(crate) fn pieces(&self, id: ValueId, wanted: &[usize]) -> Vec<device::Piece> {
+        let value = self.value(id);
+        device::Piece::of_rows(value.get(0..value.rows), wanted)
+    }
+
     /// Copies an output out, whole batch.
     pub(crate) fn output(&self, id: ValueId) -> HostTensor {
         let value = self.value(id);

@@ -55,8 +55,10 @@ impl CudaBackend {
         };
         let variant = &executable.variants[form];
         let streams = &self.streams[lane_index(home(executable.exchange.key))];
-        let stream = if executable.exchange.key.partition == Partition::Whole { streams.whole } else { streams.own };
-        let mut resolve = resolver(executable, form, &self.store, arenas[arena_index(executable.exchange.key)]);
+        let stream =
+            if executable.exchange.key.partition == Partition::Whole { streams.whole } else { streams.own };
+        let mut resolve =
+            resolver(executable, form, &self.store, arenas[arena_index(executable.exchange.key)]);
         let mut list = Vec::new();
         for step in &variant.lowered.steps {
             let mut times = Vec::new();
@@ -89,7 +91,8 @@ impl CudaBackend {
             return Ok(false);
         };
         let streams = &self.streams[lane_index(home(executable.exchange.key))];
-        let stream = if executable.exchange.key.partition == Partition::Whole { streams.whole } else { streams.own };
+        let stream =
+            if executable.exchange.key.partition == Partition::Whole { streams.whole } else { streams.own };
         let arena = self.arenas[arena_index(executable.exchange.key)];
         let graph = {
             let lowered = &executable.variants[variant].lowered;
@@ -133,7 +136,9 @@ impl CudaBackend {
         let (bytes, counters) = (bytes.max(arena.bytes), counters.max(arena.counters));
         // Whatever fails below, nothing may name what is given back here.
         self.arenas[index] = Arena { workspace_at: arena.workspace_at, ..Arena::default() };
-        for executable in self.executables.iter_mut().flatten().filter(|e| arena_index(e.exchange.key) == index) {
+        for executable in
+            self.executables.iter_mut().flatten().filter(|e| arena_index(e.exchange.key) == index)
+        {
             for variant in &mut executable.variants {
                 if let Some(graph) = variant.graph.take() {
                     self.driver.discard(graph);

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use contract::{Lane, LaunchId, Partition, ShapeKey, Span, Stage, Tick};
 
+use device::Piece;
+
 use crate::lower::Shape;
+use crate::porter::Porter;
 use crate::{Clock, Notify};
 
 /// Launches on their way to the card.
@@ -42,6 +45,9 @@ pub(super) struct Work {
     /// Its outputs are codes.
     pub(super) frames: bool,
     pub(super) outputs: Vec<u32>,
+    /// Words of the first output, and what is wanted of each of its rows.
+    pub(super) values: usize,
+    pub(super) wanted: Vec<usize>,
 }
 
 /// A launch the card is done with.
@@ -50,11 +56,25 @@ pub(super) struct Ended {
     pub(super) started: Tick,
     pub(super) finished: Tick,
     pub(super) outputs: Vec<u32>,
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// Where the engine thread finds what has ended.
+struct Bell {
+    ended: Mutex<Vec<Ended>>,
+    notify: Notify,
+}
+
+impl Bell {
+    fn ring(&self, ended: Ended) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(ended);
+        (self.notify)();
+    }
 }
 
 /// The thread that stands for the card.
 pub(super) struct Card {
-    ended: Arc<Mutex<Vec<Ended>>>,
+    bell: Arc<Bell>,
     queue: Option<SyncSender<Work>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -62,11 +82,12 @@ pub(super) struct Card {
 impl Card {
     pub(super) fn start(clock: Clock, notify: Notify) -> io::Result<Self> {
         let (queue, waiting) = sync_channel(QUEUED_MAX);
-        let ended: Arc<Mutex<Vec<Ended>>> = Arc::default();
-        let out = Arc::clone(&ended);
-        let body = move || serve(&waiting, &clock, &notify, &out);
+        let bell = Arc::new(Bell { ended: Mutex::default(), notify });
+        let porters = [Porter::start("samples")?, Porter::start("urgent-samples")?];
+        let rings = Arc::clone(&bell);
+        let body = move || serve(&waiting, &clock, &rings, &porters);
         let thread = std::thread::Builder::new().name("voxlane-idle-card".to_owned()).spawn(body)?;
-        Ok(Self { ended, queue: Some(queue), thread: Some(thread) })
+        Ok(Self { bell, queue: Some(queue), thread: Some(thread) })
     }
 
     pub(super) fn run(&self, work: Work) {
@@ -75,7 +96,7 @@ impl Card {
     }
 
     pub(super) fn ended(&self) -> Vec<Ended> {
-        std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.bell.ended.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -87,7 +108,7 @@ impl Drop for Card {
     }
 }
 
-fn serve(waiting: &Receiver<Work>, clock: &Clock, notify: &Notify, out: &Mutex<Vec<Ended>>) {
+fn serve(waiting: &Receiver<Work>, clock: &Clock, bell: &Arc<Bell>, porters: &[Porter; 2]) {
     // By when they end, and in the order they came.
     let mut running: BTreeMap<(Tick, LaunchId), (Tick, Work)> = BTreeMap::new();
     let mut free = [Tick::ZERO; 3];
@@ -99,9 +120,16 @@ fn serve(waiting: &Receiver<Work>, clock: &Clock, notify: &Notify, out: &Mutex<V
                 if work.frames {
                     draw(launch, &mut work.outputs);
                 }
-                let ended = Ended { launch, started, finished, outputs: work.outputs };
-                out.lock().unwrap_or_else(PoisonError::into_inner).push(ended);
-                notify();
+                let Work { lane, outputs, values, wanted, .. } = work;
+                if wanted.is_empty() {
+                    bell.ring(Ended { launch, started, finished, outputs, pieces: Vec::new() });
+                } else {
+                    let bell = Arc::clone(bell);
+                    porters[usize::from(lane == Lane::Urgent)].hatch().give(Box::new(move || {
+                        let pieces = Piece::of_rows(floats(&outputs[..values]), &wanted);
+                        bell.ring(Ended { launch, started, finished, outputs, pieces });
+                    }));
+                }
             }
             continue;
         }
@@ -117,6 +145,11 @@ fn serve(waiting: &Receiver<Work>, clock: &Clock, notify: &Notify, out: &Mutex<V
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
+}
+
+fn floats(words: &[u32]) -> &[f32] {
+    // SAFETY: of the same size and alignment; any bits are a float.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 
 /// Codes that repeat no frame.

@@ -86,12 +86,13 @@ impl IdleBackend {
 
     fn land(&mut self, flight: Flight, ended: Ended) -> Option<Completed> {
         let Flight { launch, lane, executable, form, rows, tokens, inputs } = flight;
-        let Ended { started, finished, outputs: block, .. } = ended;
+        let Ended { started, finished, outputs: block, pieces, .. } = ended;
         let seat = self.executables.get_mut(executable)?.as_mut()?;
-        let outputs = seat.exchange.read(form, rows, tokens, &block);
+        let outputs =
+            if pieces.is_empty() { seat.exchange.read(form, rows, tokens, &block) } else { Vec::new() };
         seat.idle.push((inputs, block));
         let cores = cores(seat.exchange.key.partition).collect();
-        Some(Completed { launch, lane, started, finished, cores, result: Ok(outputs) })
+        Some(Completed { launch, lane, started, finished, cores, pieces, result: Ok(outputs) })
     }
 }
 
@@ -122,7 +123,8 @@ impl Backend for IdleBackend {
         program.check(&self.catalog)?;
         let exchange = Exchange::new(key, program.clone(), self.scratch_slot);
         let floats = program.outputs.iter().any(|&id| program.value(id).dtype == Dtype::F32);
-        let outputs = || if floats { card::sound(exchange.output_words) } else { vec![0; exchange.output_words] };
+        let outputs =
+            || if floats { card::sound(exchange.output_words) } else { vec![0; exchange.output_words] };
         let idle = (0..IN_FLIGHT_MAX).map(|_| (vec![0; exchange.input_words], outputs())).collect();
         let free = self.executables.iter().position(Option::is_none);
         let index = free.unwrap_or(self.executables.len());
@@ -150,8 +152,9 @@ impl Backend for IdleBackend {
         let program = &seat.exchange.program;
         let frames = program.outputs.iter().all(|&id| program.value(id).dtype == Dtype::I32);
         let takes = card::takes(seat.exchange.key, seat.exchange.forms[form].shape);
-        let Launch { launch, lane, rows, tokens, .. } = launch;
-        self.card.run(Work { launch, lane, takes, frames, outputs });
+        let values = seat.exchange.first_words(launch.rows, launch.tokens);
+        let Launch { launch, lane, rows, tokens, wanted, .. } = launch;
+        self.card.run(Work { launch, lane, takes, frames, outputs, values, wanted });
         self.flights.push(Flight { launch, lane, executable: index, form, rows, tokens, inputs });
         Ok(())
     }
@@ -170,7 +173,8 @@ impl Backend for IdleBackend {
     }
 
     fn read_state(&mut self, state: StateId, _: u32) -> Result<HostTensor, DeviceError> {
-        let unknown = || DeviceError::BadTensor { name: "state".to_owned(), what: format!("no state {}", state.0) };
+        let unknown =
+            || DeviceError::BadTensor { name: "state".to_owned(), what: format!("no state {}", state.0) };
         let spec = self.catalog.state(state).ok_or_else(unknown)?;
         Ok(match spec.dtype {
             Dtype::F32 => HostTensor::F32(vec![0.0; spec.width]),

@@ -140,15 +140,6 @@ impl FrameRows {
     }
 }
 
-/// The greatest magnitude; `None` where one is not finite. Magnitudes are in the order of their bits, so that no
-/// comparison waits for the one before it: a batch of chunks holds hundreds of thousands of samples.
-fn peak(samples: &[f32]) -> Option<f32> {
-    const INFINITE: i32 = f32::INFINITY.to_bits().cast_signed();
-    let magnitude = |sample: &f32| sample.abs().to_bits().cast_signed();
-    let top = samples.iter().map(magnitude).fold(0, i32::max);
-    (top < INFINITE).then(|| f32::from_bits(top.cast_unsigned()))
-}
-
 impl PlacedModel for Placed {
     fn program(&self, stage: Stage, length: u32) -> Result<Program, ModelError> {
         match stage {
@@ -266,21 +257,8 @@ impl PlacedModel for Placed {
         Ok(rows.map(|row| FrameOutcome { codes: row.into(), end: row[0] == end }).collect())
     }
 
-    fn samples<'a>(
-        &self,
-        outputs: &'a [HostTensor],
-        row: usize,
-        length: u32,
-        frames: u32,
-    ) -> Result<(&'a [f32], f32), EngineError> {
-        let [HostTensor::F32(samples)] = outputs else { return Err(unexpected("a chunk")) };
-        let per_frame = self.config.codec.samples_per_frame;
-        let first = row * length as usize * per_frame;
-        let samples = samples
-            .get(first..first + frames.min(length) as usize * per_frame)
-            .ok_or_else(|| unexpected("a chunk"))?;
-        let peak = peak(samples).ok_or(EngineError::NotFinite)?;
-        Ok((samples, peak))
+    fn samples(&self, frames: u32) -> usize {
+        frames as usize * self.config.codec.samples_per_frame
     }
 
     fn encode(&self, planned: &PlannedClip) -> Result<Box<dyn EncodeJob>, EngineError> {
@@ -328,19 +306,4 @@ fn no_program(stage: Stage, length: u32) -> ModelError {
 
 fn unexpected(what: &str) -> EngineError {
     EngineError::Internal { what: format!("{what} has outputs of another shape than its program's") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::peak;
-
-    #[test]
-    fn the_loudest_sample_of_either_sign_is_the_peak_and_what_is_not_finite_has_none() {
-        assert_eq!(peak(&[]), Some(0.0));
-        assert_eq!(peak(&[0.25, -0.75, 0.5, -0.0]), Some(0.75));
-        assert_eq!(peak(&[f32::MIN_POSITIVE, f32::MAX]), Some(f32::MAX));
-        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert_eq!(peak(&[0.5, bad, 0.25]), None, "{bad}");
-        }
-    }
 }
