@@ -31,17 +31,20 @@ pub(crate) struct Exchange {
     /// Words of the largest shape's blocks.
     pub(crate) input_words: usize,
     pub(crate) output_words: usize,
-    /// What rows past the live ones hold, per input.
-    padding: Vec<i32>,
+    /// What rows past the live ones hold, per input; `None` where nobody looks at them.
+    padding: Vec<Option<i32>>,
 }
 
 impl Form {
     fn new(program: &Program, shape: Shape) -> Self {
         let mut input_words = 0;
-        let mut offsets = Vec::with_capacity(program.inputs.len());
-        for id in &program.inputs {
-            let value = program.value(*id);
-            offsets.push(input_words);
+        let mut offsets = vec![0; program.inputs.len()];
+        // What launches bring only a part of lies at the end, so that they copy no more than they bring.
+        let whole = |input: &usize| !program.is_lookup(program.inputs[*input]);
+        let (first, last): (Vec<usize>, Vec<usize>) = (0..offsets.len()).partition(whole);
+        for input in first.into_iter().chain(last) {
+            let value = program.value(program.inputs[input]);
+            offsets[input] = input_words;
             input_words += (row_count(value.rows, shape) * value.cols).next_multiple_of(INPUT_ALIGN);
         }
         Self { shape, offsets, input_words }
@@ -85,7 +88,11 @@ impl Exchange {
         let forms: Vec<Form> = shapes.into_iter().map(|shape| Form::new(&program, shape)).collect();
         let input_words = forms.iter().map(|form| form.input_words).max().unwrap_or(0);
         let output_words = program.outputs.iter().map(words).sum();
-        let padding = program.inputs.iter().map(|id| padding(&program, *id, scratch_slot)).collect();
+        let padding = program
+            .inputs
+            .iter()
+            .map(|&id| (!program.is_lookup(id)).then(|| padding(&program, id, scratch_slot)));
+        let padding = padding.collect();
         Self { key, program, forms, input_words, output_words, padding }
     }
 
@@ -112,22 +119,27 @@ impl Exchange {
             Piece::check(&launch.wanted, launch.rows, width)?;
         }
         let live = Shape { batch: launch.rows, tokens: launch.tokens };
-        for (id, tensor) in self.program.inputs.iter().zip(&launch.inputs) {
+        for ((id, tensor), padding) in self.program.inputs.iter().zip(&launch.inputs).zip(&self.padding) {
             let value = self.program.value(*id);
             let (dtype, given) = match tensor {
                 HostTensor::F32(data) => (Dtype::F32, data.len()),
                 HostTensor::I32(data) => (Dtype::I32, data.len()),
             };
             let expected = row_count(value.rows, live) * value.cols;
-            if dtype != value.dtype || given != expected {
+            let fits = match padding {
+                Some(_) => given == expected,
+                None => given <= expected && given.is_multiple_of(value.cols),
+            };
+            if dtype != value.dtype || !fits {
                 return bad(&format!("{} ({:?})", value.name, value.dtype), given, expected);
             }
         }
         Ok(index)
     }
 
-    /// Lays the launch's inputs out in `form`, rows past the live ones padded.
-    pub(crate) fn fill(&self, form: usize, launch: &Launch, into: &mut [u32]) {
+    /// Lays the launch's inputs out in `form`, rows past the live ones padded. Words to copy, from the block's start.
+    pub(crate) fn fill(&self, form: usize, launch: &Launch, into: &mut [u32]) -> usize {
+        let mut words = 0;
         let Form { shape, offsets, .. } = &self.forms[form];
         for (index, (id, tensor)) in self.program.inputs.iter().zip(&launch.inputs).enumerate() {
             let value = self.program.value(*id);
@@ -143,8 +155,16 @@ impl Exchange {
                     data.len()
                 }
             };
-            target[live..].fill(self.padding[index].cast_unsigned());
+            match self.padding[index] {
+                Some(padding) => {
+                    target[live..].fill(padding.cast_unsigned());
+                    words = words.max(offsets[index] + room);
+                }
+                None if live > 0 => words = words.max(offsets[index] + live),
+                None => {}
+            }
         }
+        words
     }
 
     /// The outputs of a launch of so many rows, out of its block.

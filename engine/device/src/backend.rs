@@ -80,6 +80,22 @@ pub enum HostTensor {
     I32(Vec<i32>),
 }
 
+impl HostTensor {
+    /// Values of either type.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::I32(values) => values.len(),
+        }
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// One executable to run.
 #[derive(Clone, Debug)]
 pub struct Launch {
@@ -90,7 +106,8 @@ pub struct Launch {
     pub rows: usize,
     /// Total live tokens, for programs with token rows; else 0.
     pub tokens: usize,
-    /// One tensor per program input, in declaration order, sized for the live rows.
+    /// One tensor per program input, in declaration order, sized for the live rows; of a table that rows are only
+    /// gathered from ([`Program::is_lookup`]) the first rows, as far as any is named.
     pub inputs: Vec<HostTensor>,
     /// How many of the first values of each row are wanted, of a program with one output of many values a row; what
     /// comes back are then pieces. Empty: whole outputs.

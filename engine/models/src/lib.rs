@@ -168,7 +168,7 @@ pub trait PlacedModel: Send {
     ///
     /// # Errors
     /// Outputs that are not those of such a launch.
-    fn frames(&self, outputs: &[HostTensor]) -> Result<Vec<FrameOutcome>, EngineError>;
+    fn frames<'a>(&self, outputs: &'a [HostTensor]) -> Result<Vec<FrameOutcome<'a>>, EngineError>;
 
     /// How many of the first values of a codec row's output are the samples, in [-1, 1], of so many valid frames.
     fn samples(&self, frames: u32) -> usize;

@@ -13,6 +13,7 @@ use sched::{Command, EncodeKey, Sched, WakeReason};
 
 use crate::clock::Clock;
 use crate::context::{Segment, Speaking, plan_key, segment_seed};
+use crate::contexts::Contexts;
 use crate::encode::Encoding;
 use crate::executables::Executables;
 use crate::launching::Flights;
@@ -86,7 +87,7 @@ pub(crate) struct DeviceEngine {
     pub(crate) facts: StageFacts,
     pub(crate) sched: Sched,
     pub(crate) executables: Executables,
-    pub(crate) contexts: BTreeMap<ContextId, Speaking>,
+    pub(crate) contexts: Contexts,
     pub(crate) seat: Seat,
     pub(crate) flights: Flights,
     pub(crate) encoding: Option<Encoding>,
@@ -262,8 +263,9 @@ impl DeviceEngine {
         let hashes: Vec<[u8; 16]> = clips.iter().map(|clip| clip.hash).collect();
         lock(&self.seat.voices).forget(&hashes);
         self.tell_cached();
-        for (context, speaking) in &mut self.contexts {
-            let means = |key: EncodeKey| clips.iter().any(|clip| clip.means(*context, key));
+        for context in self.contexts.ids() {
+            let Some(speaking) = self.contexts.get_mut(&context) else { continue };
+            let means = |key: EncodeKey| clips.iter().any(|clip| clip.means(context, key));
             speaking.forgotten |= speaking.key.is_some_and(means);
         }
         // A context that was opened before may still be on its way here.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Span, Stage, Tick};
+use contract::{EngineError, Lane, LaunchId, LaunchSpan, Partition, Span, Stage, Tick};
 use device::{Completed, HostTensor, Launch, Piece};
 use models::{CodecRow, DecodeRow, PrefillRow, Rider, StageInputs};
 use sched::{ChunkResult, Completion, Decision, FrameOutcome, FrameResult, LaunchResult, Why};
 
 use crate::context::{Segment, Speaking};
+use crate::contexts::Seat;
 use crate::device_engine::DeviceEngine;
 use crate::watch::Watched;
 
@@ -25,14 +26,9 @@ pub(crate) struct Flights {
 struct Flight {
     stage: Stage,
     why: Why,
-    rows: Vec<FlightRow>,
+    rows: Vec<Seat>,
     /// Captured codec length; 0 for other stages.
     length: u32,
-}
-
-struct FlightRow {
-    context: ContextId,
-    segment: u32,
 }
 
 impl DeviceEngine {
@@ -67,15 +63,18 @@ impl DeviceEngine {
         riders: &[sched::DecodeRow],
         why: Why,
     ) -> Result<(), EngineError> {
-        for row in prompts {
-            let Some(speaking) = self.contexts.get_mut(&row.context) else { continue };
-            let Some(segment) = speaking.segments.get_mut(&row.segment) else { continue };
+        let first =
+            prompts.iter().map(|row| Seat { context: row.context, slot: row.slot, segment: row.segment });
+        let seats: Vec<Seat> = first.chain(riders.iter().map(seat_of)).collect();
+        for (row, seat) in prompts.iter().zip(&seats) {
+            self.contexts.seat(&row.context, row.slot);
+            let Some(segment) = self.contexts.row_mut(*seat) else { continue };
             segment.pages = row.pages.iter().map(|page| device_page(page.0)).collect();
         }
         self.append_pages(riders);
         let mut inputs = Vec::with_capacity(prompts.len());
-        for row in prompts {
-            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+        for (row, seat) in prompts.iter().zip(&seats) {
+            let (speaking, segment) = self.lookup(*seat)?;
             let prompt = segment.prompt.as_ref().ok_or_else(lost_tables)?;
             inputs.push(PrefillRow {
                 slot: row.slot.0,
@@ -89,16 +88,14 @@ impl DeviceEngine {
         }
         let groups = self.facts.code_groups as usize;
         let mut steps = Vec::with_capacity(riders.len());
-        for row in riders {
-            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+        for (row, seat) in riders.iter().zip(&seats[prompts.len()..]) {
+            let (speaking, segment) = self.lookup(*seat)?;
             let end = row.step as usize * groups;
             let codes = segment.codes.get(end.saturating_sub(groups)..end).ok_or_else(lost_tables)?;
             steps.push(Rider { row: decode_row(row, speaking, segment)?, codes });
         }
         let inputs = self.model.prefill_inputs(&inputs, &steps);
-        let first = prompts.iter().map(|row| (row.context, row.segment));
-        let rows = first.chain(riders.iter().map(|row| (row.context, row.segment)));
-        let flight = Flight { stage: Stage::Prefill, why, rows: rows.map(frame_row).collect(), length: 0 };
+        let flight = Flight { stage: Stage::Prefill, why, rows: seats, length: 0 };
         self.take_off(launch, Lane::Lm, partition, flight, inputs, Vec::new())
     }
 
@@ -109,21 +106,20 @@ impl DeviceEngine {
         why: Why,
     ) -> Result<(), EngineError> {
         self.append_pages(rows);
+        let seats: Vec<Seat> = rows.iter().map(seat_of).collect();
         let mut inputs = Vec::with_capacity(rows.len());
-        for row in rows {
-            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+        for (row, seat) in rows.iter().zip(&seats) {
+            let (speaking, segment) = self.lookup(*seat)?;
             inputs.push(decode_row(row, speaking, segment)?);
         }
         let inputs = self.model.decode_inputs(&inputs);
-        let rows = rows.iter().map(|row| frame_row((row.context, row.segment)));
-        let flight = Flight { stage: Stage::Decode, why, rows: rows.collect(), length: 0 };
+        let flight = Flight { stage: Stage::Decode, why, rows: seats, length: 0 };
         self.take_off(launch, Lane::Lm, Partition::Lm, flight, inputs, Vec::new())
     }
 
     fn append_pages(&mut self, rows: &[sched::DecodeRow]) {
-        for row in rows {
-            let Some(speaking) = self.contexts.get_mut(&row.context) else { continue };
-            let Some(segment) = speaking.segments.get_mut(&row.segment) else { continue };
+        for row in rows.iter().filter(|row| !row.pages.is_empty()) {
+            let Some(segment) = self.contexts.row_mut(seat_of(row)) else { continue };
             segment.pages.extend(row.pages.iter().map(|page| device_page(page.0)));
         }
     }
@@ -149,9 +145,11 @@ impl DeviceEngine {
             }
         }
         let groups = self.facts.code_groups as usize;
+        let seat =
+            |row: &sched::CodecRow| Seat { context: row.context, slot: row.slot, segment: row.segment };
         let mut inputs = Vec::with_capacity(rows.len());
         for row in rows {
-            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+            let (speaking, segment) = self.lookup(seat(row))?;
             let from = row.first_frame as usize * groups;
             let to = from + row.frames as usize * groups;
             let start = speaking.voice.as_ref().map_or(0, |voice| voice.codec_start());
@@ -164,8 +162,7 @@ impl DeviceEngine {
         let inputs = self.model.codec_inputs(&inputs, length);
         let wanted = rows.iter().map(|row| self.model.samples(row.frames)).collect();
         let partition = if lane == Lane::Urgent { Partition::Whole } else { Partition::Background };
-        let rows = rows.iter().map(|row| FlightRow { context: row.context, segment: row.segment });
-        let flight = Flight { stage: Stage::Codec, why, rows: rows.collect(), length };
+        let flight = Flight { stage: Stage::Codec, why, rows: rows.iter().map(seat).collect(), length };
         self.take_off(launch, lane, partition, flight, inputs, wanted)
     }
 
@@ -249,10 +246,9 @@ impl DeviceEngine {
             if frame.end {
                 return FrameResult { outcome: FrameOutcome::EndOfSpeech, code_hash: 0 };
             }
-            let code_hash = hash_codes(&frame.codes);
-            let segment = self.contexts.get_mut(&row.context).and_then(|s| s.segments.get_mut(&row.segment));
-            if let Some(segment) = segment {
-                segment.codes.extend_from_slice(&frame.codes);
+            let code_hash = hash_codes(frame.codes);
+            if let Some(segment) = self.contexts.row_mut(*row) {
+                segment.codes.extend_from_slice(frame.codes);
             }
             FrameResult { outcome: FrameOutcome::Made, code_hash }
         });
@@ -273,10 +269,8 @@ impl DeviceEngine {
         LaunchResult::Chunks(chunks.collect())
     }
 
-    fn lookup(&self, context: ContextId, segment: u32) -> Result<(&Speaking, &Segment), EngineError> {
-        let speaking = self.contexts.get(&context).ok_or_else(lost_tables)?;
-        let segment = speaking.segments.get(&segment).ok_or_else(lost_tables)?;
-        Ok((speaking, segment))
+    fn lookup(&self, seat: Seat) -> Result<(&Speaking, &Segment), EngineError> {
+        self.contexts.row(seat).ok_or_else(lost_tables)
     }
 }
 
@@ -301,9 +295,8 @@ fn decode_row<'a>(
     })
 }
 
-/// A row whose launch makes its next frame.
-const fn frame_row((context, segment): (ContextId, u32)) -> FlightRow {
-    FlightRow { context, segment }
+const fn seat_of(row: &sched::DecodeRow) -> Seat {
+    Seat { context: row.context, slot: row.slot, segment: row.segment }
 }
 
 /// The scheduler's pages start at 0; the device keeps page 0 as scratch.
@@ -319,10 +312,9 @@ pub(crate) fn internal(error: device::DeviceError) -> EngineError {
     EngineError::Internal { what: error.to_string() }
 }
 
-/// FNV-1a over the frame's codes: equal frames give equal hashes, which is all the repetition guard asks.
+/// Equal frames give equal hashes, which is all the repetition guard asks: FNV-1a over codes instead of bytes.
 fn hash_codes(codes: &[i32]) -> u64 {
-    let bytes = codes.iter().flat_map(|code| code.to_le_bytes());
-    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    codes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &code| {
+        (hash ^ u64::from(code.cast_unsigned())).wrapping_mul(0x0000_0100_0000_01B3)
     })
 }

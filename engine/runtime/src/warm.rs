@@ -4,7 +4,6 @@
 //! Every stage runs here once before it is measured, so no request pays for first touches of memory,
 //! and the scheduler starts from this machine's own costs, which it goes on correcting.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use contract::{
@@ -18,6 +17,7 @@ use models::{Capacity, Model, PlacedModel, PlannedClip, StageFacts, StageInputs,
 use sched::{EncodeKey, Sched, SchedConfig};
 
 use crate::clock::Clock;
+use crate::contexts::Contexts;
 use crate::device_engine::{DeviceEngine, describe};
 use crate::encode::{EncodeStep, next_step};
 use crate::executables::{Buckets, Executables};
@@ -96,7 +96,7 @@ pub(crate) fn open(
         facts,
         sched,
         executables,
-        contexts: BTreeMap::new(),
+        contexts: Contexts::default(),
         seat,
         flights: Flights::default(),
         encoding: None,

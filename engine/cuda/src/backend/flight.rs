@@ -209,14 +209,14 @@ impl CudaBackend {
         };
         // SAFETY: these words belong to a launch that is not in flight.
         let words = unsafe { std::slice::from_raw_parts_mut(buffers.0.at, executable.exchange.input_words) };
-        executable.exchange.fill(variant, &launch, words);
+        let copied = executable.exchange.fill(variant, &launch, words);
 
         let key = executable.exchange.key;
         let whole = key.partition == Partition::Whole;
         let streams = &self.streams[lane_index(home(key))];
         let stream = if whole { streams.whole } else { streams.own };
         let held = Held { buffers, events };
-        if let Err(error) = self.queue(index, variant, &launch, stream, held) {
+        if let Err(error) = self.queue(index, (variant, copied), &launch, stream, held) {
             self.stranded.push(Stranded { executable: Some(index), stream, held });
             // What was queued comes before whatever the lane's other stream is given next, if it can be marked.
             let _ = self.driver.mark(self.streams[lane_index(home(key))].order.after, stream);
@@ -231,11 +231,11 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Everything a launch puts on its stream: inputs, graph, outputs, and the bell at last.
+    /// Everything a launch puts on its stream: inputs, so many words of them, graph, outputs, and the bell at last.
     fn queue(
         &mut self,
         index: usize,
-        variant: usize,
+        (variant, copied): (usize, usize),
         launch: &Launch,
         stream: Stream,
         Held { buffers, events }: Held,
@@ -249,12 +249,7 @@ impl CudaBackend {
         }
         streams.last_whole = Some(whole);
         let recorded = &executable.variants[variant];
-        driver.copy_in(
-            stream,
-            executable.inputs_at,
-            buffers.0,
-            executable.exchange.forms[variant].input_words,
-        )?;
+        driver.copy_in(stream, executable.inputs_at, buffers.0, copied)?;
         driver.mark(events.before, stream)?;
         if let Some(graph) = &recorded.graph {
             driver.run(graph, stream)?;

@@ -258,7 +258,7 @@ impl Engine {
             if outcome.end {
                 row.ended = true;
             } else {
-                row.codes.push(outcome.codes.into_vec());
+                row.codes.push(outcome.codes.to_vec());
                 row.ended = row.codes.len() >= row.utterance.frames_max;
             }
         }
