@@ -17,7 +17,7 @@ pub(crate) struct Contexts {
 
 /// One context's segment, as rows of launches name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct RowName {
     pub(crate) context: ContextId,
     pub(crate) slot: SlotId,
     pub(crate) segment: u32,
@@ -69,22 +69,22 @@ impl Contexts {
         self.by_slot[slot] = place;
     }
 
-    pub(crate) fn row(&self, seat: Seat) -> Option<(&Speaking, &Segment)> {
-        let place = *self.by_slot.get(seat.slot.0 as usize)?;
+    pub(crate) fn row(&self, name: RowName) -> Option<(&Speaking, &Segment)> {
+        let place = *self.by_slot.get(name.slot.0 as usize)?;
         let (id, speaking) = self.places.get(place)?.as_ref()?;
         // Whoever has the slot now may be another.
-        if *id != seat.context {
+        if *id != name.context {
             return None;
         }
-        Some((speaking, speaking.segments.get(&seat.segment)?))
+        Some((speaking, speaking.segments.get(&name.segment)?))
     }
 
-    pub(crate) fn row_mut(&mut self, seat: Seat) -> Option<&mut Segment> {
-        let place = *self.by_slot.get(seat.slot.0 as usize)?;
+    pub(crate) fn row_mut(&mut self, name: RowName) -> Option<&mut Segment> {
+        let place = *self.by_slot.get(name.slot.0 as usize)?;
         let (id, speaking) = self.places.get_mut(place)?.as_mut()?;
-        if *id != seat.context {
+        if *id != name.context {
             return None;
         }
-        speaking.segments.get_mut(&seat.segment)
+        speaking.segments.get_mut(&name.segment)
     }
 }

@@ -97,6 +97,8 @@ pub(crate) struct DeviceEngine {
     pub(crate) encode_hits: u64,
     /// Contexts taken in.
     pub(crate) opened: u64,
+    /// When the last forecast was made.
+    pub(crate) foreseen: Tick,
     /// The last clips that were forgotten, oldest first.
     pub(crate) forgotten: Vec<Forgotten>,
 }

@@ -8,7 +8,7 @@ use models::{CodecRow, DecodeRow, PrefillRow, Rider, StageInputs};
 use sched::{ChunkResult, Completion, Decision, FrameOutcome, FrameResult, LaunchResult, Why};
 
 use crate::context::{Segment, Speaking};
-use crate::contexts::Seat;
+use crate::contexts::RowName;
 use crate::device_engine::DeviceEngine;
 use crate::watch::Watched;
 
@@ -26,7 +26,7 @@ pub(crate) struct Flights {
 struct Flight {
     stage: Stage,
     why: Why,
-    rows: Vec<Seat>,
+    rows: Vec<RowName>,
     /// Captured codec length; 0 for other stages.
     length: u32,
 }
@@ -64,17 +64,17 @@ impl DeviceEngine {
         why: Why,
     ) -> Result<(), EngineError> {
         let first =
-            prompts.iter().map(|row| Seat { context: row.context, slot: row.slot, segment: row.segment });
-        let seats: Vec<Seat> = first.chain(riders.iter().map(seat_of)).collect();
-        for (row, seat) in prompts.iter().zip(&seats) {
+            prompts.iter().map(|row| RowName { context: row.context, slot: row.slot, segment: row.segment });
+        let names: Vec<RowName> = first.chain(riders.iter().map(name_of)).collect();
+        for (row, name) in prompts.iter().zip(&names) {
             self.contexts.seat(&row.context, row.slot);
-            let Some(segment) = self.contexts.row_mut(*seat) else { continue };
+            let Some(segment) = self.contexts.row_mut(*name) else { continue };
             segment.pages = row.pages.iter().map(|page| device_page(page.0)).collect();
         }
         self.append_pages(riders);
         let mut inputs = Vec::with_capacity(prompts.len());
-        for (row, seat) in prompts.iter().zip(&seats) {
-            let (speaking, segment) = self.lookup(*seat)?;
+        for (row, name) in prompts.iter().zip(&names) {
+            let (speaking, segment) = self.lookup(*name)?;
             let prompt = segment.prompt.as_ref().ok_or_else(lost_tables)?;
             inputs.push(PrefillRow {
                 slot: row.slot.0,
@@ -88,14 +88,14 @@ impl DeviceEngine {
         }
         let groups = self.facts.code_groups as usize;
         let mut steps = Vec::with_capacity(riders.len());
-        for (row, seat) in riders.iter().zip(&seats[prompts.len()..]) {
-            let (speaking, segment) = self.lookup(*seat)?;
+        for (row, name) in riders.iter().zip(&names[prompts.len()..]) {
+            let (speaking, segment) = self.lookup(*name)?;
             let end = row.step as usize * groups;
             let codes = segment.codes.get(end.saturating_sub(groups)..end).ok_or_else(lost_tables)?;
             steps.push(Rider { row: decode_row(row, speaking, segment)?, codes });
         }
         let inputs = self.model.prefill_inputs(&inputs, &steps);
-        let flight = Flight { stage: Stage::Prefill, why, rows: seats, length: 0 };
+        let flight = Flight { stage: Stage::Prefill, why, rows: names, length: 0 };
         self.take_off(launch, Lane::Lm, partition, flight, inputs, Vec::new())
     }
 
@@ -106,20 +106,20 @@ impl DeviceEngine {
         why: Why,
     ) -> Result<(), EngineError> {
         self.append_pages(rows);
-        let seats: Vec<Seat> = rows.iter().map(seat_of).collect();
+        let names: Vec<RowName> = rows.iter().map(name_of).collect();
         let mut inputs = Vec::with_capacity(rows.len());
-        for (row, seat) in rows.iter().zip(&seats) {
-            let (speaking, segment) = self.lookup(*seat)?;
+        for (row, name) in rows.iter().zip(&names) {
+            let (speaking, segment) = self.lookup(*name)?;
             inputs.push(decode_row(row, speaking, segment)?);
         }
         let inputs = self.model.decode_inputs(&inputs);
-        let flight = Flight { stage: Stage::Decode, why, rows: seats, length: 0 };
+        let flight = Flight { stage: Stage::Decode, why, rows: names, length: 0 };
         self.take_off(launch, Lane::Lm, Partition::Lm, flight, inputs, Vec::new())
     }
 
     fn append_pages(&mut self, rows: &[sched::DecodeRow]) {
         for row in rows.iter().filter(|row| !row.pages.is_empty()) {
-            let Some(segment) = self.contexts.row_mut(seat_of(row)) else { continue };
+            let Some(segment) = self.contexts.row_mut(name_of(row)) else { continue };
             segment.pages.extend(row.pages.iter().map(|page| device_page(page.0)));
         }
     }
@@ -145,11 +145,11 @@ impl DeviceEngine {
             }
         }
         let groups = self.facts.code_groups as usize;
-        let seat =
-            |row: &sched::CodecRow| Seat { context: row.context, slot: row.slot, segment: row.segment };
+        let name =
+            |row: &sched::CodecRow| RowName { context: row.context, slot: row.slot, segment: row.segment };
         let mut inputs = Vec::with_capacity(rows.len());
         for row in rows {
-            let (speaking, segment) = self.lookup(seat(row))?;
+            let (speaking, segment) = self.lookup(name(row))?;
             let from = row.first_frame as usize * groups;
             let to = from + row.frames as usize * groups;
             let start = speaking.voice.as_ref().map_or(0, |voice| voice.codec_start());
@@ -162,7 +162,7 @@ impl DeviceEngine {
         let inputs = self.model.codec_inputs(&inputs, length);
         let wanted = rows.iter().map(|row| self.model.samples(row.frames)).collect();
         let partition = if lane == Lane::Urgent { Partition::Whole } else { Partition::Background };
-        let flight = Flight { stage: Stage::Codec, why, rows: rows.iter().map(seat).collect(), length };
+        let flight = Flight { stage: Stage::Codec, why, rows: rows.iter().map(name).collect(), length };
         self.take_off(launch, lane, partition, flight, inputs, wanted)
     }
 
@@ -269,8 +269,8 @@ impl DeviceEngine {
         LaunchResult::Chunks(chunks.collect())
     }
 
-    fn lookup(&self, seat: Seat) -> Result<(&Speaking, &Segment), EngineError> {
-        self.contexts.row(seat).ok_or_else(lost_tables)
+    fn lookup(&self, name: RowName) -> Result<(&Speaking, &Segment), EngineError> {
+        self.contexts.row(name).ok_or_else(lost_tables)
     }
 }
 
@@ -295,8 +295,8 @@ fn decode_row<'a>(
     })
 }
 
-const fn seat_of(row: &sched::DecodeRow) -> Seat {
-    Seat { context: row.context, slot: row.slot, segment: row.segment }
+const fn name_of(row: &sched::DecodeRow) -> RowName {
+    RowName { context: row.context, slot: row.slot, segment: row.segment }
 }
 
 /// The scheduler's pages start at 0; the device keeps page 0 as scratch.

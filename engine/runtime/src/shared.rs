@@ -52,7 +52,7 @@ struct Times {
     landings: BTreeMap<Stage, Spread>,
 }
 
-/// What the engine thread foresees for the next context, as of when it last went round.
+/// What the engine thread foresees for the next context, as of when it last looked.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Outlook {
     pub(crate) forecast: Forecast,
@@ -260,8 +260,11 @@ impl Shared {
         launches.iter().skip(launches.len().saturating_sub(max)).cloned().collect()
     }
 
-    pub(crate) fn publish(&self, stats: EngineStats, outlook: Outlook) {
+    pub(crate) fn publish(&self, stats: EngineStats) {
         *lock(&self.stats) = stats;
+    }
+
+    pub(crate) fn foresee(&self, outlook: Outlook) {
         *lock(&self.outlook) = outlook;
     }
 

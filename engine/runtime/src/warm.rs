@@ -103,6 +103,7 @@ pub(crate) fn open(
         priming_slot,
         encode_hits: 0,
         opened: 0,
+        foreseen: Tick::ZERO,
         forgotten: Vec::new(),
     };
     Ok((engine, info, config.open_max as usize))
