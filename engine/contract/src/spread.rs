@@ -41,6 +41,18 @@ impl Spread {
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
     }
 
+    /// What was taken in since it was as `earlier` is.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut later = self.clone();
+        for (count, before) in later.counts.iter_mut().zip(&earlier.counts) {
+            *count = count.saturating_sub(*before);
+        }
+        later.count = later.count.saturating_sub(earlier.count);
+        later.sum_us = later.sum_us.saturating_sub(earlier.sum_us);
+        later
+    }
+
     /// Durations taken in.
     #[must_use]
     pub const fn count(&self) -> u64 {

@@ -75,6 +75,8 @@ pub struct EngineStats {
     pub stages: BTreeMap<StageShape, Spread>,
     /// Time the engine's thread took, from what woke it until it waits again, when it launched anything.
     pub rounds: Spread,
+    /// The same of rounds in which a launch landed, by its stage; of several, the last in the order of stages.
+    pub landings: BTreeMap<Stage, Spread>,
 }
 
 /// One device of an engine, for people, readiness and metrics.
@@ -128,6 +130,9 @@ impl EngineStats {
             self.stages.entry(*shape).or_default().add(spread);
         }
         self.rounds.add(&other.rounds);
+        for (stage, spread) in &other.landings {
+            self.landings.entry(*stage).or_default().add(spread);
+        }
         for (reason, count) in &other.wakes {
             match self.wakes.iter_mut().find(|(known, _)| known == reason) {
                 Some((_, sum)) => *sum += count,

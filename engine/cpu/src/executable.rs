@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use contract::ShapeKey;
 use device::program::{Op, Program, ValueId};
-use device::{DeviceError, HostTensor, Launch, PagedId, StateId};
+use device::{DeviceError, HostTensor, Launch, PagedId, Piece, StateId};
 
 use crate::memory::Memory;
 use crate::plan::{Bounds, Place, Plan, rows};
@@ -19,6 +19,8 @@ pub(crate) struct Executable {
     /// States by the input that names their slots.
     slots: Vec<(usize, Vec<StateId>)>,
     pub(crate) pages: Vec<PagedId>,
+    /// Inputs of which a launch may bring a part.
+    lookups: Vec<bool>,
 }
 
 /// What a launch in flight holds: slots of states, and page pools.
@@ -49,7 +51,8 @@ impl Executable {
                 None => slots.push((input, vec![state])),
             }
         }
-        Self { key, program, plan, memory, slots, pages }
+        let lookups = program.inputs.iter().map(|&id| program.is_lookup(id)).collect();
+        Self { key, program, plan, memory, slots, pages, lookups }
     }
 
     /// Whether a launch's rows and inputs fit, and what it holds.
@@ -66,10 +69,17 @@ impl Executable {
         if launch.tokens > self.key.length as usize && self.counts_tokens() {
             return bad("tokens", launch.tokens, self.key.length as usize);
         }
+        if !launch.wanted.is_empty() {
+            let first = self.program.outputs.first().map(|&id| self.program.value(id));
+            let one =
+                first.filter(|value| self.program.outputs.len() == 1 && value.dtype == device::Dtype::F32);
+            let width = one.map_or(0, |value| rows(value.rows, 1, 0) * value.cols);
+            Piece::check(&launch.wanted, launch.rows, width)?;
+        }
         if launch.inputs.len() != self.program.inputs.len() {
             return bad("inputs of the program", launch.inputs.len(), self.program.inputs.len());
         }
-        for (&id, tensor) in self.program.inputs.iter().zip(&launch.inputs) {
+        for (input, (&id, tensor)) in self.program.inputs.iter().zip(&launch.inputs).enumerate() {
             let value = self.program.value(id);
             let expected = rows(value.rows, launch.rows, launch.tokens) * value.cols;
             let (dtype, given) = match tensor {
@@ -79,7 +89,8 @@ impl Executable {
             if dtype != value.dtype {
                 return bad(&format!("{} ({:?}, not {dtype:?})", value.name, value.dtype), given, expected);
             }
-            if given != expected {
+            let part = self.lookups[input] && given < expected && given.is_multiple_of(value.cols);
+            if given != expected && !part {
                 return bad(&value.name, given, expected);
             }
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use contract::{Lane, Stage, Tick};
-use device::{Completed, DeviceError, HostTensor, Launch};
+use device::{Completed, DeviceError, HostTensor, Launch, Piece};
 
 use crate::executable::Executable;
 use crate::memory::Arena;
@@ -258,6 +258,7 @@ impl Threads {
         if members > 1 {
             locked(&self.board).task = None;
         }
+        let (outputs, pieces) = outputs;
         let result = match locked(&task.failure).take() {
             Some(what) => Err(DeviceError::LaneLost { lane: self.lane.name(), what }),
             None => Ok(outputs),
@@ -268,6 +269,7 @@ impl Threads {
             started,
             finished: (self.common.clock)(),
             cores: self.cores[..members].iter().map(|&core| core as u32).collect(),
+            pieces,
             result,
         }
     }
@@ -295,7 +297,7 @@ impl Threads {
 
 impl Task {
     /// Runs one member's share; the leader returns the outputs.
-    fn member(&self, index: usize, gate: &Gate, lane: Lane) -> Vec<HostTensor> {
+    fn member(&self, index: usize, gate: &Gate, lane: Lane) -> (Vec<HostTensor>, Vec<Piece>) {
         let Queued { executable, launch, members } = &self.queued;
         let member = Member { index, count: *members, barrier: &self.barrier };
         let pause = || {
@@ -309,10 +311,11 @@ impl Task {
                 Run::new(executable, &launch.inputs, launch.rows, launch.tokens, self.arena.0, member)
             };
             run.all(pause);
-            if index == 0 {
-                executable.program.outputs.iter().map(|&id| run.output(id)).collect()
-            } else {
-                Vec::new()
+            let outputs = &executable.program.outputs;
+            match (index, outputs.first()) {
+                (0, Some(&id)) if !launch.wanted.is_empty() => (Vec::new(), run.pieces(id, &launch.wanted)),
+                (0, _) => (outputs.iter().map(|&id| run.output(id)).collect(), Vec::new()),
+                _ => Default::default(),
             }
         };
         match catch_unwind(AssertUnwindSafe(body)) {
@@ -322,7 +325,7 @@ impl Task {
                     locked(&self.failure).get_or_insert_with(|| message(panic.as_ref()));
                     self.barrier.abandon();
                 }
-                Vec::new()
+                Default::default()
             }
         }
     }

@@ -73,7 +73,9 @@ impl Bench {
             self.launches += 1;
             let launch = LaunchId(self.launches);
             let StageInputs { rows, tokens, inputs } = inputs.clone();
-            self.backend.launch(Launch { launch, lane, executable, rows, tokens, inputs }).unwrap();
+            self.backend
+                .launch(Launch { launch, lane, executable, rows, tokens, inputs, wanted: Vec::new() })
+                .unwrap();
             let done = loop {
                 if let Some(done) = self.backend.poll() {
                     break done;

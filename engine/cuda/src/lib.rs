@@ -8,13 +8,17 @@ mod backend;
 mod blas;
 pub mod compile;
 mod driver;
+mod exchange;
 mod executable;
+mod idle;
 mod kernels;
 mod launcher;
 mod lower;
+mod porter;
 mod store;
 
 pub use backend::{Clock, CudaBackend, CudaOptions, Notify};
+pub use idle::IdleBackend;
 pub use lower::Precision;
 
 /// Whether an NVIDIA driver can be loaded on this machine.

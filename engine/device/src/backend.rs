@@ -2,7 +2,7 @@
 
 use contract::{Lane, LaunchId, ShapeKey, Tick};
 
-use crate::{DeviceError, Program};
+use crate::{DeviceError, Piece, Program};
 
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
@@ -80,6 +80,22 @@ pub enum HostTensor {
     I32(Vec<i32>),
 }
 
+impl HostTensor {
+    /// Values of either type.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::I32(values) => values.len(),
+        }
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// One executable to run.
 #[derive(Clone, Debug)]
 pub struct Launch {
@@ -90,8 +106,12 @@ pub struct Launch {
     pub rows: usize,
     /// Total live tokens, for programs with token rows; else 0.
     pub tokens: usize,
-    /// One tensor per program input, in declaration order, sized for the live rows.
+    /// One tensor per program input, in declaration order, sized for the live rows; of a table that rows are only
+    /// gathered from ([`Program::is_lookup`]) the first rows, as far as any is named.
     pub inputs: Vec<HostTensor>,
+    /// How many of the first values of each row are wanted, of a program with one output of many values a row; what
+    /// comes back are then pieces. Empty: whole outputs.
+    pub wanted: Vec<usize>,
 }
 
 /// A launch that ended.
@@ -103,7 +123,9 @@ pub struct Completed {
     pub finished: Tick,
     /// Core ids (CPU) or SM ranges (GPU) it ran on.
     pub cores: Vec<u32>,
-    /// One tensor per program output, in declaration order, sized for the live rows.
+    /// One a row, for a launch that named what it wants.
+    pub pieces: Vec<Piece>,
+    /// One tensor per program output, in declaration order, sized for the live rows; none beside pieces.
     pub result: Result<Vec<HostTensor>, DeviceError>,
 }
 
@@ -120,6 +142,11 @@ pub trait Backend {
         shape: &[usize],
         data: Vec<f32>,
     ) -> Result<WeightId, DeviceError>;
+
+    /// Whether values of weights matter to it: to one that computes nothing only their shapes are told.
+    fn keeps_values(&self) -> bool {
+        true
+    }
 
     /// # Errors
     /// No memory.

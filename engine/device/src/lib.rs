@@ -13,6 +13,7 @@ mod checkpoint;
 mod error;
 mod file;
 pub mod layout;
+mod pieces;
 pub mod program;
 pub mod sampling;
 
@@ -25,4 +26,5 @@ pub use catalog::{Catalog, WeightInfo};
 pub use checkpoint::{Checkpoint, TensorInfo};
 pub use error::DeviceError;
 pub use file::{open_regular, read_regular};
+pub use pieces::Piece;
 pub use program::{Op, Program, ValueId};

@@ -168,20 +168,10 @@ pub trait PlacedModel: Send {
     ///
     /// # Errors
     /// Outputs that are not those of such a launch.
-    fn frames(&self, outputs: &[HostTensor]) -> Result<Vec<FrameOutcome>, EngineError>;
+    fn frames<'a>(&self, outputs: &'a [HostTensor]) -> Result<Vec<FrameOutcome<'a>>, EngineError>;
 
-    /// Samples of one row of a codec launch at `length`: `frames` valid frames of it, in [-1, 1]; and the loudest's
-    /// magnitude.
-    ///
-    /// # Errors
-    /// [`EngineError::NotFinite`], or outputs that are not those of such a launch.
-    fn samples<'a>(
-        &self,
-        outputs: &'a [HostTensor],
-        row: usize,
-        length: u32,
-        frames: u32,
-    ) -> Result<(&'a [f32], f32), EngineError>;
+    /// How many of the first values of a codec row's output are the samples, in [-1, 1], of so many valid frames.
+    fn samples(&self, frames: u32) -> usize;
 
     /// Starts encoding a clip for a plan.
     ///

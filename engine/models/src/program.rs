@@ -241,10 +241,10 @@ pub struct StageInputs {
 }
 
 /// What one row's step made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FrameOutcome {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameOutcome<'a> {
     /// One frame; meaningless when `end`.
-    pub codes: Box<[i32]>,
+    pub codes: &'a [i32],
     /// End of speech: there is no frame.
     pub end: bool,
 }

@@ -82,7 +82,8 @@ impl<'a> Loader<'a> {
         shape: &[usize],
         make: impl FnOnce(&Files<'_>) -> Result<Vec<f32>, ModelError>,
     ) -> Result<WeightId, ModelError> {
-        let files = Files { checkpoint: self.checkpoint, dry: self.backend.is_none() };
+        let dry = self.backend.as_ref().is_none_or(|backend| !backend.keeps_values());
+        let files = Files { checkpoint: self.checkpoint, dry };
         let values = make(&files)?;
         self.need.weights_bytes += shape.iter().product::<usize>() as u64 * F32_BYTES;
         match &mut self.backend {

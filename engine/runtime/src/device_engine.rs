@@ -13,6 +13,7 @@ use sched::{Command, EncodeKey, Sched, WakeReason};
 
 use crate::clock::Clock;
 use crate::context::{Segment, Speaking, plan_key, segment_seed};
+use crate::contexts::Contexts;
 use crate::encode::Encoding;
 use crate::executables::Executables;
 use crate::launching::Flights;
@@ -86,7 +87,7 @@ pub(crate) struct DeviceEngine {
     pub(crate) facts: StageFacts,
     pub(crate) sched: Sched,
     pub(crate) executables: Executables,
-    pub(crate) contexts: BTreeMap<ContextId, Speaking>,
+    pub(crate) contexts: Contexts,
     pub(crate) seat: Seat,
     pub(crate) flights: Flights,
     pub(crate) encoding: Option<Encoding>,
@@ -96,6 +97,8 @@ pub(crate) struct DeviceEngine {
     pub(crate) encode_hits: u64,
     /// Contexts taken in.
     pub(crate) opened: u64,
+    /// When the last forecast was made.
+    pub(crate) foreseen: Tick,
     /// The last clips that were forgotten, oldest first.
     pub(crate) forgotten: Vec<Forgotten>,
 }
@@ -141,9 +144,8 @@ impl DeviceEngine {
             self.sched.handle_timeout(now);
             self.drain(now);
             self.publish(now);
-            if self.flights.launched > launched {
-                self.shared.round(self.clock.now().since(woken));
-            }
+            let took = self.clock.now().since(woken);
+            self.shared.round(took, self.flights.launched > launched, self.flights.landed.take());
             if self.is_lost() || delivery.closing {
                 return;
             }
@@ -263,8 +265,9 @@ impl DeviceEngine {
         let hashes: Vec<[u8; 16]> = clips.iter().map(|clip| clip.hash).collect();
         lock(&self.seat.voices).forget(&hashes);
         self.tell_cached();
-        for (context, speaking) in &mut self.contexts {
-            let means = |key: EncodeKey| clips.iter().any(|clip| clip.means(*context, key));
+        for context in self.contexts.ids() {
+            let Some(speaking) = self.contexts.get_mut(&context) else { continue };
+            let means = |key: EncodeKey| clips.iter().any(|clip| clip.means(context, key));
             speaking.forgotten |= speaking.key.is_some_and(means);
         }
         // A context that was opened before may still be on its way here.

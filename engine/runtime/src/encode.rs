@@ -156,7 +156,7 @@ impl DeviceEngine {
     ) -> Result<(), EngineError> {
         let StageInputs { rows, tokens, inputs } = inputs;
         let launch = LaunchId(encoding.step);
-        let launch = Launch { launch, lane: Lane::Lm, executable, rows, tokens, inputs };
+        let launch = Launch { launch, lane: Lane::Lm, executable, rows, tokens, inputs, wanted: Vec::new() };
         self.launch_watched(Stage::Encode, encoding.why.expected, launch)
     }
 
@@ -181,10 +181,11 @@ impl DeviceEngine {
                         kept.keep(key, &features);
                     }
                 }
-                for (context, speaking) in &mut self.contexts {
+                for context in self.contexts.ids() {
+                    let Some(speaking) = self.contexts.get_mut(&context) else { continue };
                     if speaking.key == Some(key) && speaking.voice.is_none() {
                         speaking.voice = Some(features.clone());
-                        voiced.push(*context);
+                        voiced.push(context);
                     }
                 }
                 LaunchResult::Encoded

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use contract::{ContextId, EngineError, Lane, LaunchId, LaunchSpan, Partition, Span, Stage, Tick};
-use device::{Completed, HostTensor, Launch};
+use contract::{EngineError, Lane, LaunchId, LaunchSpan, Partition, Span, Stage, Tick};
+use device::{Completed, HostTensor, Launch, Piece};
 use models::{CodecRow, DecodeRow, PrefillRow, StageInputs};
 use sched::{ChunkResult, Completion, Decision, FrameOutcome, FrameResult, LaunchResult, Why};
 
 use crate::context::{Segment, Speaking};
+use crate::contexts::RowName;
 use crate::device_engine::DeviceEngine;
 use crate::watch::Watched;
 
@@ -18,21 +19,16 @@ pub(crate) struct Flights {
     pub(crate) samples: BTreeMap<(LaunchId, u32), Box<[f32]>>,
     /// Launches since start.
     pub(crate) launched: u64,
+    /// The last in the order of stages of those that landed in this round.
+    pub(crate) landed: Option<Stage>,
 }
 
 struct Flight {
     stage: Stage,
     why: Why,
-    rows: Vec<FlightRow>,
+    rows: Vec<RowName>,
     /// Captured codec length; 0 for other stages.
     length: u32,
-}
-
-struct FlightRow {
-    context: ContextId,
-    segment: u32,
-    /// Valid frames of a codec row.
-    frames: u32,
 }
 
 impl DeviceEngine {
@@ -45,7 +41,7 @@ impl DeviceEngine {
             }
             Decision::Decode { launch, rows, why, .. } => self.launch_decode(launch, &rows, why),
             Decision::Codec { launch, lane, length, rows, why, .. } => {
-                self.launch_codec(launch, lane, length, rows, why)
+                self.launch_codec(launch, lane, length, &rows, why)
             }
         };
         if let Err(error) = started {
@@ -67,15 +63,18 @@ impl DeviceEngine {
         riders: &[sched::DecodeRow],
         why: Why,
     ) -> Result<(), EngineError> {
-        for row in prompts {
-            let Some(speaking) = self.contexts.get_mut(&row.context) else { continue };
-            let Some(segment) = speaking.segments.get_mut(&row.segment) else { continue };
+        let first =
+            prompts.iter().map(|row| RowName { context: row.context, slot: row.slot, segment: row.segment });
+        let names: Vec<RowName> = first.chain(riders.iter().map(name_of)).collect();
+        for (row, name) in prompts.iter().zip(&names) {
+            self.contexts.seat(&row.context, row.slot);
+            let Some(segment) = self.contexts.row_mut(*name) else { continue };
             segment.pages = row.pages.iter().map(|page| device_page(page.0)).collect();
         }
         self.append_pages(riders);
         let mut inputs = Vec::with_capacity(prompts.len());
-        for row in prompts {
-            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+        for (row, name) in prompts.iter().zip(&names) {
+            let (speaking, segment) = self.lookup(*name)?;
             let prompt = segment.prompt.as_ref().ok_or_else(lost_tables)?;
             inputs.push(PrefillRow {
                 slot: row.slot.0,
@@ -88,15 +87,13 @@ impl DeviceEngine {
             });
         }
         let mut steps = Vec::with_capacity(riders.len());
-        for row in riders {
-            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+        for (row, name) in riders.iter().zip(&names[prompts.len()..]) {
+            let (speaking, segment) = self.lookup(*name)?;
             steps.push(decode_row(row, speaking, segment)?);
         }
         let inputs = self.model.prefill_inputs(&inputs, &steps);
-        let first = prompts.iter().map(|row| (row.context, row.segment));
-        let rows = first.chain(riders.iter().map(|row| (row.context, row.segment)));
-        let flight = Flight { stage: Stage::Prefill, why, rows: rows.map(frame_row).collect(), length: 0 };
-        self.take_off(launch, Lane::Lm, partition, flight, inputs)
+        let flight = Flight { stage: Stage::Prefill, why, rows: names, length: 0 };
+        self.take_off(launch, Lane::Lm, partition, flight, inputs, Vec::new())
     }
 
     fn launch_decode(
@@ -106,21 +103,20 @@ impl DeviceEngine {
         why: Why,
     ) -> Result<(), EngineError> {
         self.append_pages(rows);
+        let names: Vec<RowName> = rows.iter().map(name_of).collect();
         let mut inputs = Vec::with_capacity(rows.len());
-        for row in rows {
-            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+        for (row, name) in rows.iter().zip(&names) {
+            let (speaking, segment) = self.lookup(*name)?;
             inputs.push(decode_row(row, speaking, segment)?);
         }
         let inputs = self.model.decode_inputs(&inputs);
-        let rows = rows.iter().map(|row| frame_row((row.context, row.segment)));
-        let flight = Flight { stage: Stage::Decode, why, rows: rows.collect(), length: 0 };
-        self.take_off(launch, Lane::Lm, Partition::Lm, flight, inputs)
+        let flight = Flight { stage: Stage::Decode, why, rows: names, length: 0 };
+        self.take_off(launch, Lane::Lm, Partition::Lm, flight, inputs, Vec::new())
     }
 
     fn append_pages(&mut self, rows: &[sched::DecodeRow]) {
-        for row in rows {
-            let Some(speaking) = self.contexts.get_mut(&row.context) else { continue };
-            let Some(segment) = speaking.segments.get_mut(&row.segment) else { continue };
+        for row in rows.iter().filter(|row| !row.pages.is_empty()) {
+            let Some(segment) = self.contexts.row_mut(name_of(row)) else { continue };
             segment.pages.extend(row.pages.iter().map(|page| device_page(page.0)));
         }
     }
@@ -130,7 +126,7 @@ impl DeviceEngine {
         launch: LaunchId,
         lane: Lane,
         length: u32,
-        rows: Vec<sched::CodecRow>,
+        rows: &[sched::CodecRow],
         why: Why,
     ) -> Result<(), EngineError> {
         let lane = if self.without.urgent_lane { Lane::Background } else { lane };
@@ -146,9 +142,11 @@ impl DeviceEngine {
             }
         }
         let groups = self.facts.code_groups as usize;
+        let name =
+            |row: &sched::CodecRow| RowName { context: row.context, slot: row.slot, segment: row.segment };
         let mut inputs = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let (speaking, segment) = self.lookup(row.context, row.segment)?;
+        for row in rows {
+            let (speaking, segment) = self.lookup(name(row))?;
             let from = row.first_frame as usize * groups;
             let to = from + row.frames as usize * groups;
             let start = speaking.voice.as_ref().map_or(0, |voice| voice.codec_start());
@@ -159,14 +157,10 @@ impl DeviceEngine {
             });
         }
         let inputs = self.model.codec_inputs(&inputs, length);
+        let wanted = rows.iter().map(|row| self.model.samples(row.frames)).collect();
         let partition = if lane == Lane::Urgent { Partition::Whole } else { Partition::Background };
-        let rows = rows.into_iter().map(|row| FlightRow {
-            context: row.context,
-            segment: row.segment,
-            frames: row.frames,
-        });
-        let flight = Flight { stage: Stage::Codec, why, rows: rows.collect(), length };
-        self.take_off(launch, lane, partition, flight, inputs)
+        let flight = Flight { stage: Stage::Codec, why, rows: rows.iter().map(name).collect(), length };
+        self.take_off(launch, lane, partition, flight, inputs, wanted)
     }
 
     fn take_off(
@@ -176,6 +170,7 @@ impl DeviceEngine {
         partition: Partition,
         flight: Flight,
         inputs: StageInputs,
+        wanted: Vec<usize>,
     ) -> Result<(), EngineError> {
         let missing = || EngineError::Internal { what: format!("no executable for {}", flight.stage.name()) };
         let executable = self.executables.find(flight.stage, flight.length, partition).ok_or_else(missing)?;
@@ -183,7 +178,7 @@ impl DeviceEngine {
         let (stage, predicted) = (flight.stage, flight.why.expected);
         self.flights.open.insert(launch, flight);
         self.flights.launched += 1;
-        let launch = Launch { launch, lane, executable, rows, tokens, inputs };
+        let launch = Launch { launch, lane, executable, rows, tokens, inputs, wanted };
         self.launch_watched(stage, predicted, launch)
     }
 
@@ -209,11 +204,12 @@ impl DeviceEngine {
             return self.handle_encode_step(now, completed);
         }
         let Some(flight) = self.flights.open.remove(&completed.launch) else { return };
-        let Completed { launch, lane, started, finished, cores, result } = completed;
+        self.flights.landed = self.flights.landed.max(Some(flight.stage));
+        let Completed { launch, lane, started, finished, cores, pieces, result } = completed;
         let took = finished.since(started);
         let result = match result {
             Err(error) => LaunchResult::Lost { what: error.to_string() },
-            Ok(outputs) if flight.stage == Stage::Codec => self.take_chunks(launch, &flight, &outputs),
+            Ok(_) if flight.stage == Stage::Codec => self.take_chunks(launch, &flight, pieces),
             Ok(outputs) => self.take_frames(&flight, &outputs),
         };
         let rows = u32::try_from(flight.rows.len()).unwrap_or(u32::MAX);
@@ -247,36 +243,31 @@ impl DeviceEngine {
             if frame.end {
                 return FrameResult { outcome: FrameOutcome::EndOfSpeech, code_hash: 0 };
             }
-            let code_hash = hash_codes(&frame.codes);
-            let segment = self.contexts.get_mut(&row.context).and_then(|s| s.segments.get_mut(&row.segment));
-            if let Some(segment) = segment {
-                segment.codes.extend_from_slice(&frame.codes);
+            let code_hash = hash_codes(frame.codes);
+            if let Some(segment) = self.contexts.row_mut(*row) {
+                segment.codes.extend_from_slice(frame.codes);
             }
             FrameResult { outcome: FrameOutcome::Made, code_hash }
         });
         LaunchResult::Frames(results.collect())
     }
 
-    fn take_chunks(&mut self, launch: LaunchId, flight: &Flight, outputs: &[HostTensor]) -> LaunchResult {
-        let mut results = Vec::with_capacity(flight.rows.len());
-        for (index, row) in flight.rows.iter().enumerate() {
-            match self.model.samples(outputs, index, flight.length, row.frames) {
-                Ok((samples, peak)) => {
-                    let key = (launch, u32::try_from(index).unwrap_or(u32::MAX));
-                    self.flights.samples.insert(key, samples.into());
-                    results.push(ChunkResult::Made { peak });
-                }
-                Err(EngineError::NotFinite) => results.push(ChunkResult::NotFinite),
-                Err(error) => return LaunchResult::Lost { what: error.to_string() },
-            }
+    fn take_chunks(&mut self, launch: LaunchId, flight: &Flight, pieces: Vec<Piece>) -> LaunchResult {
+        if pieces.len() != flight.rows.len() {
+            return LaunchResult::Lost { what: "rows went missing".to_owned() };
         }
-        LaunchResult::Chunks(results)
+        let chunks = (0..).zip(pieces).map(|(row, Piece { values, peak })| match peak {
+            Some(peak) => {
+                self.flights.samples.insert((launch, row), values);
+                ChunkResult::Made { peak }
+            }
+            None => ChunkResult::NotFinite,
+        });
+        LaunchResult::Chunks(chunks.collect())
     }
 
-    fn lookup(&self, context: ContextId, segment: u32) -> Result<(&Speaking, &Segment), EngineError> {
-        let speaking = self.contexts.get(&context).ok_or_else(lost_tables)?;
-        let segment = speaking.segments.get(&segment).ok_or_else(lost_tables)?;
-        Ok((speaking, segment))
+    fn lookup(&self, name: RowName) -> Result<(&Speaking, &Segment), EngineError> {
+        self.contexts.row(name).ok_or_else(lost_tables)
     }
 }
 
@@ -301,9 +292,8 @@ fn decode_row<'a>(
     })
 }
 
-/// A row whose launch makes its next frame.
-const fn frame_row((context, segment): (ContextId, u32)) -> FlightRow {
-    FlightRow { context, segment, frames: 0 }
+const fn name_of(row: &sched::DecodeRow) -> RowName {
+    RowName { context: row.context, slot: row.slot, segment: row.segment }
 }
 
 /// The scheduler's pages start at 0; the device keeps page 0 as scratch.
@@ -319,10 +309,9 @@ pub(crate) fn internal(error: device::DeviceError) -> EngineError {
     EngineError::Internal { what: error.to_string() }
 }
 
-/// FNV-1a over the frame's codes: equal frames give equal hashes, which is all the repetition guard asks.
+/// Equal frames give equal hashes, which is all the repetition guard asks: FNV-1a over codes instead of bytes.
 fn hash_codes(codes: &[i32]) -> u64 {
-    let bytes = codes.iter().flat_map(|code| code.to_le_bytes());
-    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    codes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &code| {
+        (hash ^ u64::from(code.cast_unsigned())).wrapping_mul(0x0000_0100_0000_01B3)
     })
 }

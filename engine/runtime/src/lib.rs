@@ -7,6 +7,7 @@
 
 mod clock;
 mod context;
+mod contexts;
 mod costs;
 mod device_engine;
 mod devices;

@@ -1,11 +1,14 @@
 //! From the scheduler's outputs to the contexts' sinks, and its counters to the handle.
 
-use contract::{Chunk, ContextId, EngineError, EngineStats, FinishReason, Output, Tick, Usage};
+use contract::{Chunk, ContextId, EngineError, EngineStats, FinishReason, Output, Span, Tick, Usage};
 use sched::{Command, CommittedChunk, SchedOutput, SchedUsage};
 
 use crate::device_engine::DeviceEngine;
 use crate::shared::Outlook;
 use crate::warm::MEASURED_POSITION;
+
+/// How old the forecast of a busy device may be.
+const FORECAST_AGE_MAX: Span = Span::from_millis(5);
 
 impl DeviceEngine {
     pub(crate) fn handle_output(&mut self, now: Tick, output: SchedOutput) {
@@ -83,10 +86,15 @@ impl DeviceEngine {
         let _ = speaking.sink.push(Output::Finished { reason, usage, error });
     }
 
-    pub(crate) fn publish(&self, now: Tick) {
+    pub(crate) fn publish(&mut self, now: Tick) {
         let stats = self.sched.snapshot().engine;
-        let forecast = self.sched.forecast(now, MEASURED_POSITION);
-        let outlook = Outlook { forecast, opened: self.opened };
-        self.shared.publish(EngineStats { encode_hits: self.encode_hits, ..stats }, outlook);
+        self.shared.publish(EngineStats { encode_hits: self.encode_hits, ..stats });
+        // Only a fleet asks for it, and it looks at every context: while launches land all the time, not each tells it.
+        let stale = now.since(self.foreseen) >= FORECAST_AGE_MAX || !self.watch.is_busy();
+        if self.seat.of > 1 && stale {
+            self.foreseen = now;
+            let forecast = self.sched.forecast(now, MEASURED_POSITION);
+            self.shared.foresee(Outlook { forecast, opened: self.opened });
+        }
     }
 }

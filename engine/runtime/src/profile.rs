@@ -433,7 +433,7 @@ impl<'a> Bench<'a> {
         let launch = LaunchId(self.warming.next);
         self.warming.next += 1;
         let StageInputs { rows, tokens, inputs } = inputs;
-        Ok(Launch { launch, lane, executable, rows, tokens, inputs })
+        Ok(Launch { launch, lane, executable, rows, tokens, inputs, wanted: Vec::new() })
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use contract::{
     ContextId, EngineError, EngineStats, FinishReason, Health, LaunchSpan, Output, OutputSink, SinkFull,
-    Span, Spread, StageShape, Tick, Usage,
+    Span, Spread, Stage, StageShape, Tick, Usage,
 };
 use device::row_bucket;
 use models::SegmentText;
@@ -49,9 +49,10 @@ pub(crate) struct Shared {
 struct Times {
     stages: BTreeMap<StageShape, Spread>,
     rounds: Spread,
+    landings: BTreeMap<Stage, Spread>,
 }
 
-/// What the engine thread foresees for the next context, as of when it last went round.
+/// What the engine thread foresees for the next context, as of when it last looked.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Outlook {
     pub(crate) forecast: Forecast,
@@ -240,9 +241,18 @@ impl Shared {
         launches.push_back(span);
     }
 
-    /// A round of the engine's thread that launched something took this long.
-    pub(crate) fn round(&self, took: Span) {
-        lock(&self.times).rounds.record(took);
+    /// A round of the engine's thread took this long, in which something was launched, or landed.
+    pub(crate) fn round(&self, took: Span, launched: bool, landed: Option<Stage>) {
+        if !launched && landed.is_none() {
+            return;
+        }
+        let mut times = lock(&self.times);
+        if launched {
+            times.rounds.record(took);
+        }
+        if let Some(stage) = landed {
+            times.landings.entry(stage).or_default().record(took);
+        }
     }
 
     pub(crate) fn launches(&self, max: usize) -> Vec<LaunchSpan> {
@@ -250,8 +260,11 @@ impl Shared {
         launches.iter().skip(launches.len().saturating_sub(max)).cloned().collect()
     }
 
-    pub(crate) fn publish(&self, stats: EngineStats, outlook: Outlook) {
+    pub(crate) fn publish(&self, stats: EngineStats) {
         *lock(&self.stats) = stats;
+    }
+
+    pub(crate) fn foresee(&self, outlook: Outlook) {
         *lock(&self.outlook) = outlook;
     }
 
@@ -272,6 +285,7 @@ impl Shared {
         let times = lock(&self.times);
         stats.stages.clone_from(&times.stages);
         stats.rounds.clone_from(&times.rounds);
+        stats.landings.clone_from(&times.landings);
         drop(times);
         stats.mailbox_depth = u32::try_from(self.mailbox.depth()).unwrap_or(u32::MAX);
         stats

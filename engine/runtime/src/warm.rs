@@ -4,7 +4,6 @@
 //! Every stage runs here once before it is measured, so no request pays for first touches of memory,
 //! and the scheduler starts from this machine's own costs, which it goes on correcting.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use contract::{
@@ -12,12 +11,13 @@ use contract::{
     VoiceChoice,
 };
 use cpu::{CpuBackend, CpuOptions};
-use cuda::{CudaBackend, CudaOptions};
+use cuda::{CudaBackend, CudaOptions, IdleBackend};
 use device::{Backend, Completed, ExecutableId, Launch, PROMPTS_MAX};
 use models::{Capacity, Model, PlacedModel, PlannedClip, StageFacts, StageInputs, TextLogic, VoiceFeatures};
 use sched::{EncodeKey, Sched, SchedConfig};
 
 use crate::clock::Clock;
+use crate::contexts::Contexts;
 use crate::device_engine::{DeviceEngine, describe};
 use crate::encode::{EncodeStep, next_step};
 use crate::executables::{Buckets, Executables};
@@ -106,13 +106,14 @@ pub(crate) fn open(
         facts,
         sched,
         executables,
-        contexts: BTreeMap::new(),
+        contexts: Contexts::default(),
         seat,
         flights: Flights::default(),
         encoding: None,
         priming_slot,
         encode_hits: 0,
         opened: 0,
+        foreseen: Tick::ZERO,
         forgotten: Vec::new(),
     };
     Ok((engine, info, config.open_max as usize))
@@ -215,6 +216,7 @@ fn open_backend(
     });
     let bell: Notify = notify.clone();
     let backend: Box<dyn Backend> = match &options.device {
+        _ if options.without.device => Box::new(IdleBackend::open(slots, clock, notify)?),
         DeviceChoice::Cpu { cores } => {
             options.without.check_on_cpu()?;
             let mut cpu = CpuOptions::new(slots, clock, notify);
@@ -315,7 +317,7 @@ impl Warming<'_> {
         let launch = LaunchId(self.next);
         self.next += 1;
         let StageInputs { rows, tokens, inputs } = inputs;
-        self.backend.launch(Launch { launch, lane, executable, rows, tokens, inputs })?;
+        self.backend.launch(Launch { launch, lane, executable, rows, tokens, inputs, wanted: Vec::new() })?;
         let limit = self.clock.now() + LAUNCH_LIMIT;
         loop {
             if let Some(done) = self.backend.poll() {

@@ -20,11 +20,13 @@ pub struct Without {
     pub riders: bool,
     /// `ahead`: the next step is launched when the last one's result has been read.
     pub ahead: bool,
+    /// `device`: launches pass a card's time and compute nothing; what is left is the host.
+    pub device: bool,
 }
 
 /// A part that cannot be left out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} cannot be left out; name some of partition, urgent, async, deadlines, riders, ahead")]
+#[error("{0:?} cannot be left out; name some of partition, urgent, async, deadlines, riders, ahead, device")]
 pub struct WithoutError(String);
 
 impl FromStr for Without {
@@ -40,6 +42,7 @@ impl FromStr for Without {
                 "deadlines" => without.deadlines = true,
                 "riders" => without.riders = true,
                 "ahead" => without.ahead = true,
+                "device" => without.device = true,
                 other => return Err(WithoutError(other.to_owned())),
             }
         }

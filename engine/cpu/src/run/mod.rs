@@ -13,7 +13,7 @@ mod sample;
 use std::ops::Range;
 
 use device::HostTensor;
-use device::program::{Op, ValueId};
+use device::program::{Op, Rows, ValueId};
 
 use crate::executable::Executable;
 use crate::plan::{self, Place};
@@ -166,7 +166,11 @@ impl<'a> Run<'a> {
     /// The live part of a value.
     fn value(&self, id: ValueId) -> Matrix<'a> {
         let value = self.exe.program.value(id);
-        let rows = plan::rows(value.rows, self.batch, self.tokens);
+        let mut rows = plan::rows(value.rows, self.batch, self.tokens);
+        if let (Rows::Fixed(_), Place::Input(input)) = (value.rows, self.exe.plan.places[id.0 as usize]) {
+            // A launch may bring a part of a table.
+            rows = self.inputs[input].len() / value.cols;
+        }
         let first = if self.first == 0 { 0 } else { plan::rows(value.rows, self.first, 0) * value.cols };
         // SAFETY: places lie inside the arena, inputs were admitted with their live sizes.
         let start = unsafe {
@@ -188,6 +192,12 @@ impl<'a> Run<'a> {
         // SAFETY: ops lay out what the plan reserved for them.
         let start = unsafe { self.temp.add(offset) };
         Matrix { start, rows, cols, life: std::marker::PhantomData }
+    }
+
+    /// Copies what is wanted of each row of an output out.
+    pub(crate) fn pieces(&self, id: ValueId, wanted: &[usize]) -> Vec<device::Piece> {
+        let value = self.value(id);
+        device::Piece::of_rows(value.get(0..value.rows), wanted)
     }
 
     /// Copies an output out, whole batch.

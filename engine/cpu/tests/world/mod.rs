@@ -188,6 +188,7 @@ impl World {
             rows: run.rows,
             tokens: run.tokens,
             inputs: run.inputs,
+            wanted: Vec::new(),
         })?;
         Ok(launch)
     }

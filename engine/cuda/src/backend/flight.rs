@@ -4,10 +4,11 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use contract::{Lane, LaunchId, Partition, Span, Tick};
-use device::{Completed, DeviceError, Dtype, HostTensor, Launch};
+use device::{Completed, DeviceError, Launch, Piece};
 
 use super::{Clock, CudaBackend, IN_FLIGHT_MAX, Notify, arena_index, home, lane_index};
 use crate::driver::{Driver, Events, Pinned, Stream};
+use crate::porter::Hatch;
 
 /// A launch whose end will ring.
 pub(super) struct Flight {
@@ -37,24 +38,65 @@ pub(super) struct Stranded {
     held: Held,
 }
 
-/// What the driver's thread tells: which launch ended when.
+/// What the driver's thread tells: which launches ended.
 pub(super) struct Bell {
-    pub(super) ended: Mutex<Vec<(LaunchId, Tick)>>,
+    pub(super) ended: Mutex<Vec<Ended>>,
     pub(super) clock: Clock,
     pub(super) notify: Notify,
+}
+
+pub(super) struct Ended {
+    launch: LaunchId,
+    finished: Tick,
+    /// Of a launch that named what it wants.
+    pieces: Vec<Piece>,
+}
+
+impl Bell {
+    fn ring(&self, ended: Ended) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(ended);
+        (self.notify)();
+    }
 }
 
 struct Ring {
     bell: Arc<Bell>,
     launch: LaunchId,
+    /// What is to be taken out before it rings, and by whom.
+    reading: Option<(Reading, Hatch)>,
+}
+
+/// Where a launch's one output lies, and what is wanted of it.
+struct Reading {
+    at: *const f32,
+    values: usize,
+    wanted: Vec<usize>,
+}
+
+// SAFETY: the memory is the launch's own until the engine thread has been told that it ended, which is once it has
+// been read.
+unsafe impl Send for Reading {}
+
+impl Reading {
+    fn pieces(&self) -> Vec<Piece> {
+        // SAFETY: page-locked words of a launch that has ended; any bits are a float.
+        let block = unsafe { std::slice::from_raw_parts(self.at, self.values) };
+        Piece::of_rows(block, &self.wanted)
+    }
 }
 
 unsafe extern "C" fn ring(data: *mut c_void) {
     // SAFETY: made by `Box::into_raw` for this one call.
     let ring = unsafe { Box::from_raw(data.cast::<Ring>()) };
-    let now = (ring.bell.clock)();
-    ring.bell.ended.lock().unwrap_or_else(PoisonError::into_inner).push((ring.launch, now));
-    (ring.bell.notify)();
+    let Ring { bell, launch, reading } = *ring;
+    let finished = (bell.clock)();
+    match reading {
+        None => bell.ring(Ended { launch, finished, pieces: Vec::new() }),
+        Some((reading, hatch)) => hatch.give(Box::new(move || {
+            let pieces = reading.pieces();
+            bell.ring(Ended { launch, finished, pieces });
+        })),
+    }
 }
 
 /// Asks the driver to ring once everything before it on `stream` has ended.
@@ -73,12 +115,12 @@ impl CudaBackend {
     /// Takes over launches that have ended.
     pub(super) fn collect(&mut self) {
         let ended = std::mem::take(&mut *self.bell.ended.lock().unwrap_or_else(PoisonError::into_inner));
-        for (launch, finished) in ended {
-            let Some(index) = self.flights.iter().position(|flight| flight.launch == launch) else {
+        for ended in ended {
+            let Some(index) = self.flights.iter().position(|flight| flight.launch == ended.launch) else {
                 continue;
             };
             let flight = self.flights.remove(index);
-            let completed = self.land(flight, finished);
+            let completed = self.land(flight, ended);
             self.done.push_back(completed);
         }
         self.look_for_loss();
@@ -104,36 +146,34 @@ impl CudaBackend {
                 started: now,
                 finished: now,
                 cores: Vec::new(),
+                pieces: Vec::new(),
                 result,
             });
         }
     }
 
-    fn land(&mut self, flight: Flight, finished: Tick) -> Completed {
-        let Flight { launch, lane, executable, variant, rows, tokens, held: Held { buffers, events } } =
-            flight;
+    fn land(&mut self, flight: Flight, ended: Ended) -> Completed {
+        let Flight { launch, lane, executable, variant, rows, tokens, held } = flight;
+        let Held { buffers, events } = held;
+        let Ended { finished, pieces, .. } = ended;
         let took = self.driver.between(events).unwrap_or(0.0);
         self.spare_events.push(events);
         let started = finished + Span::from_micros(-(took.max(0.0) as i64));
         let Some(executable) = self.executables.get_mut(executable).and_then(Option::as_mut) else {
             let what = "its executable was released while in flight".to_owned();
             let result = Err(DeviceError::LaneLost { lane: lane.name(), what });
-            return Completed { launch, lane, started, finished, cores: Vec::new(), result };
+            return Completed { launch, lane, started, finished, cores: Vec::new(), pieces, result };
         };
-        let mut at = 0;
-        let mut outputs = Vec::new();
-        for (dtype, live, room) in executable.outputs(variant, rows, tokens) {
+        let outputs = if pieces.is_empty() {
             // SAFETY: the launch has ended, so the copy into these words is over.
-            let words = unsafe { std::slice::from_raw_parts(buffers.1.at.add(at), live) };
-            outputs.push(match dtype {
-                Dtype::F32 => HostTensor::F32(words.iter().map(|&word| f32::from_bits(word)).collect()),
-                Dtype::I32 => HostTensor::I32(words.iter().map(|&word| word.cast_signed()).collect()),
-            });
-            at += room;
-        }
+            let block = unsafe { std::slice::from_raw_parts(buffers.1.at, buffers.1.words) };
+            executable.exchange.read(variant, rows, tokens, block)
+        } else {
+            Vec::new()
+        };
         executable.idle.push(buffers);
-        let cores = self.driver.partition_range(executable.key.partition).collect();
-        Completed { launch, lane, started, finished, cores, result: Ok(outputs) }
+        let cores = self.driver.partition_range(executable.exchange.key.partition).collect();
+        Completed { launch, lane, started, finished, cores, pieces, result: Ok(outputs) }
     }
 
     /// Queues a launch on its lane's stream.
@@ -148,7 +188,7 @@ impl CudaBackend {
             given: 0,
             expected: 1,
         })?;
-        let variant = executable.admit(&launch)?;
+        let variant = executable.exchange.admit(&launch)?;
         if executable.variants[variant].graph.is_none() {
             self.record()?;
         }
@@ -168,15 +208,15 @@ impl CudaBackend {
             }
         };
         // SAFETY: these words belong to a launch that is not in flight.
-        let words = unsafe { std::slice::from_raw_parts_mut(buffers.0.at, executable.input_words) };
-        executable.fill(variant, &launch, words);
+        let words = unsafe { std::slice::from_raw_parts_mut(buffers.0.at, executable.exchange.input_words) };
+        let copied = executable.exchange.fill(variant, &launch, words);
 
-        let key = executable.key;
+        let key = executable.exchange.key;
         let whole = key.partition == Partition::Whole;
         let streams = &self.streams[lane_index(home(key))];
         let stream = if whole { streams.whole } else { streams.own };
         let held = Held { buffers, events };
-        if let Err(error) = self.queue(index, variant, &launch, stream, held) {
+        if let Err(error) = self.queue(index, (variant, copied), &launch, stream, held) {
             self.stranded.push(Stranded { executable: Some(index), stream, held });
             // What was queued comes before whatever the lane's other stream is given next, if it can be marked.
             let _ = self.driver.mark(self.streams[lane_index(home(key))].order.after, stream);
@@ -191,41 +231,50 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Everything a launch puts on its stream: inputs, graph, outputs, and the bell at last.
+    /// Everything a launch puts on its stream: inputs, so many words of them, graph, outputs, and the bell at last.
     fn queue(
         &mut self,
         index: usize,
-        variant: usize,
+        (variant, copied): (usize, usize),
         launch: &Launch,
         stream: Stream,
         Held { buffers, events }: Held,
     ) -> Result<(), DeviceError> {
         let Some(executable) = self.executables[index].as_ref() else { return Ok(()) };
         let driver = &self.driver;
-        let whole = executable.key.partition == Partition::Whole;
-        let streams = &mut self.streams[lane_index(home(executable.key))];
+        let whole = executable.exchange.key.partition == Partition::Whole;
+        let streams = &mut self.streams[lane_index(home(executable.exchange.key))];
         if streams.last_whole.is_some_and(|last| last != whole) {
             driver.wait(stream, streams.order.after)?;
         }
         streams.last_whole = Some(whole);
         let recorded = &executable.variants[variant];
-        driver.copy_in(stream, executable.inputs_at, buffers.0, recorded.input_words)?;
+        driver.copy_in(stream, executable.inputs_at, buffers.0, copied)?;
         driver.mark(events.before, stream)?;
         if let Some(graph) = &recorded.graph {
             driver.run(graph, stream)?;
         }
         driver.mark(events.after, stream)?;
-        let arena = self.arenas[arena_index(executable.key)];
+        let arena = self.arenas[arena_index(executable.exchange.key)];
         let mut at = 0;
-        for (&id, (_, live, room)) in
-            executable.program.outputs.iter().zip(executable.outputs(variant, launch.rows, launch.tokens))
+        for (&id, (_, live, room)) in executable
+            .exchange
+            .program
+            .outputs
+            .iter()
+            .zip(executable.exchange.outputs(variant, launch.rows, launch.tokens))
         {
             let from = arena.at + recorded.lowered.values[id.0 as usize].unwrap_or(0) as u64;
             driver.copy_out(stream, buffers.1, at, from, live)?;
             at += room;
         }
         driver.mark(streams.order.after, stream)?;
-        ask_for_ring(driver, stream, Ring { bell: Arc::clone(&self.bell), launch: launch.launch })
+        let reading = (!launch.wanted.is_empty()).then(|| {
+            let values = executable.exchange.first_words(launch.rows, launch.tokens);
+            let reading = Reading { at: buffers.1.at.cast(), values, wanted: launch.wanted.clone() };
+            (reading, self.porters[usize::from(launch.lane == Lane::Urgent)].hatch())
+        });
+        ask_for_ring(driver, stream, Ring { bell: Arc::clone(&self.bell), launch: launch.launch, reading })
     }
 
     /// Gives back what refused launches held, once nothing can use it.

@@ -15,9 +15,11 @@ use device::{
 
 use crate::compile;
 use crate::driver::{Driver, Events, Stream};
-use crate::executable::{Executable, Variant, shapes};
+use crate::exchange::Exchange;
+use crate::executable::{Executable, Variant};
 use crate::kernels::{Kernels, shared_max};
 use crate::lower::{Precision, Storage, Target, lower};
+use crate::porter::Porter;
 use crate::store::{Store, Workshop};
 use flight::{Bell, Flight, Stranded};
 pub use options::{Clock, CudaOptions, Notify};
@@ -61,6 +63,8 @@ pub struct CudaBackend {
     stranded: Vec<Stranded>,
     done: VecDeque<Completed>,
     bell: Arc<Bell>,
+    /// Take samples out of codec launches: of the urgent lane, which waits for nobody's, and of the others.
+    porters: Vec<Porter>,
     streams: [LaneStreams; 3],
     /// Working memory of each lane, then of encoders.
     arenas: [Arena; 4],
@@ -134,12 +138,19 @@ impl CudaBackend {
         let streams =
             [lane(Partition::Background, false)?, lane(Partition::Lm, false)?, lane(Partition::Whole, true)?];
         let bell = Bell { ended: Mutex::default(), clock: options.clock, notify: options.notify };
+        let porters: Result<Vec<_>, _> =
+            ["samples", "urgent-samples"].map(Porter::start).into_iter().collect();
+        let porters = porters.map_err(|error| DeviceError::BadSetting {
+            setting: "engine.device",
+            what: format!("no thread for samples: {error}"),
+        })?;
         Ok(Self {
             executables: Vec::new(),
             flights: Vec::new(),
             stranded: Vec::new(),
             done: VecDeque::new(),
             bell: Arc::new(bell),
+            porters,
             streams,
             arenas: [Arena::default(); 4],
             spare_events: Vec::new(),
@@ -216,11 +227,10 @@ impl Backend for CudaBackend {
                 }
             }),
         };
-        let mut variants = Vec::new();
-        for shape in shapes(key, program) {
-            let lowered = lower(program, &self.store.catalog, shape, target);
-            variants.push(Variant::new(program, shape, lowered));
-        }
+        let exchange = Exchange::new(key, program.clone(), self.scratch_slot);
+        let lowered =
+            exchange.forms.iter().map(|form| lower(program, &self.store.catalog, form.shape, target));
+        let variants: Vec<_> = lowered.map(|lowered| Variant { lowered, graph: None }).collect();
         let (bytes, counters) = variants.iter().fold((0, 1), |(bytes, counters), variant| {
             (bytes.max(variant.lowered.bytes), counters.max(variant.lowered.counters))
         });
@@ -230,12 +240,13 @@ impl Backend for CudaBackend {
         for variant in &variants {
             self.store.derive(&mut shop, &variant.lowered.steps)?;
         }
-        let mut executable = Executable::new(key, program.clone(), variants, self.scratch_slot);
-        executable.inputs_at = self.driver.take(4 * executable.input_words, "launch inputs", ARENA_REMEDY)?;
+        let inputs_at = self.driver.take(4 * exchange.input_words, "launch inputs", ARENA_REMEDY)?;
+        let mut idle = Vec::with_capacity(IN_FLIGHT_MAX);
         for _ in 0..IN_FLIGHT_MAX {
-            let inputs = self.driver.pinned(executable.input_words)?;
-            executable.idle.push((inputs, self.driver.pinned(executable.output_words)?));
+            let inputs = self.driver.pinned(exchange.input_words)?;
+            idle.push((inputs, self.driver.pinned(exchange.output_words)?));
         }
+        let executable = Executable { exchange, variants, inputs_at, idle };
         let free = self.executables.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
             self.executables.push(None);
@@ -347,8 +358,9 @@ impl Backend for CudaBackend {
 
 impl Drop for CudaBackend {
     fn drop(&mut self) {
-        // Bells still to ring hold the bell alive; graphs must not outlive what they touch.
+        // Bells still to ring hold the bell alive; graphs must not outlive what they touch, nor memory who reads it.
         let _ = self.driver.synchronize();
+        self.porters.clear();
         for executable in self.executables.drain(..).flatten() {
             for graph in executable.variants.into_iter().filter_map(|variant| variant.graph) {
                 self.driver.discard(graph);

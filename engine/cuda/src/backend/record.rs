@@ -6,7 +6,7 @@ use contract::Partition;
 
 use super::{ARENA_REMEDY, Arena, CudaBackend, ENCODERS, arena_index, home, lane_index};
 use crate::blas::WORKSPACE_BYTES;
-use crate::executable::{Executable, Variant};
+use crate::executable::Executable;
 use crate::launcher::launch_step;
 use crate::lower::{Matmul, Place, Precision};
 use crate::store::Store;
@@ -50,12 +50,15 @@ impl CudaBackend {
         let Some(executable) = self.executables.get(executable.0 as usize).and_then(Option::as_ref) else {
             return Ok(Vec::new());
         };
-        let Some(variant) = executable.variants.iter().find(|variant| variant.shape.batch >= rows) else {
+        let Some(form) = executable.exchange.forms.iter().position(|form| form.shape.batch >= rows) else {
             return Ok(Vec::new());
         };
-        let streams = &self.streams[lane_index(home(executable.key))];
-        let stream = if executable.key.partition == Partition::Whole { streams.whole } else { streams.own };
-        let mut resolve = resolver(executable, variant, &self.store, arenas[arena_index(executable.key)]);
+        let variant = &executable.variants[form];
+        let streams = &self.streams[lane_index(home(executable.exchange.key))];
+        let stream =
+            if executable.exchange.key.partition == Partition::Whole { streams.whole } else { streams.own };
+        let mut resolve =
+            resolver(executable, form, &self.store, arenas[arena_index(executable.exchange.key)]);
         let mut list = Vec::new();
         for step in &variant.lowered.steps {
             let mut times = Vec::new();
@@ -85,18 +88,19 @@ impl CudaBackend {
             return Ok(false);
         }
         // An arena that could not be made larger has no room: then this says so, and nothing is recorded.
-        let (place, lowered) = (arena_index(executable.key), &executable.variants[variant].lowered);
+        let (place, lowered) = (arena_index(executable.exchange.key), &executable.variants[variant].lowered);
         let (bytes, counters) = (lowered.bytes, lowered.counters);
         self.reserve(place, bytes, counters)?;
         let Some(executable) = self.executables.get_mut(index).and_then(Option::as_mut) else {
             return Ok(false);
         };
-        let streams = &self.streams[lane_index(home(executable.key))];
-        let stream = if executable.key.partition == Partition::Whole { streams.whole } else { streams.own };
-        let arena = self.arenas[arena_index(executable.key)];
+        let streams = &self.streams[lane_index(home(executable.exchange.key))];
+        let stream =
+            if executable.exchange.key.partition == Partition::Whole { streams.whole } else { streams.own };
+        let arena = self.arenas[arena_index(executable.exchange.key)];
         let graph = {
             let lowered = &executable.variants[variant].lowered;
-            let mut resolve = resolver(executable, &executable.variants[variant], &self.store, arena);
+            let mut resolve = resolver(executable, variant, &self.store, arena);
             // Kernels are looked up before the recording begins: loading one is not allowed inside it.
             for step in &lowered.steps {
                 match step.library {
@@ -136,7 +140,9 @@ impl CudaBackend {
         let (bytes, counters) = (bytes.max(arena.bytes), counters.max(arena.counters));
         // Whatever fails below, nothing may name what is given back here.
         self.arenas[index] = Arena { workspace_at: arena.workspace_at, ..Arena::default() };
-        for executable in self.executables.iter_mut().flatten().filter(|e| arena_index(e.key) == index) {
+        for executable in
+            self.executables.iter_mut().flatten().filter(|e| arena_index(e.exchange.key) == index)
+        {
             for variant in &mut executable.variants {
                 if let Some(graph) = variant.graph.take() {
                     self.driver.discard(graph);
@@ -160,20 +166,22 @@ impl CudaBackend {
     }
 }
 
-/// Addresses of what a variant's launches name.
+/// Addresses of what the launches of a form name.
 fn resolver<'a>(
     executable: &'a Executable,
-    variant: &'a Variant,
+    form: usize,
     store: &'a Store,
     arena: Arena,
 ) -> impl FnMut(&Place) -> u64 + 'a {
+    let Executable { exchange, variants, inputs_at, .. } = executable;
+    let (offsets, lowered) = (&exchange.forms[form].offsets, &variants[form].lowered);
     move |place| match place {
         Place::Null => 0,
-        Place::Value(id) => match executable.program.inputs.iter().position(|input| input == id) {
-            Some(input) => executable.inputs_at + 4 * variant.offsets[input] as u64,
-            None => arena.at + variant.lowered.values[id.0 as usize].unwrap_or(0) as u64,
+        Place::Value(id) => match exchange.program.inputs.iter().position(|input| input == id) {
+            Some(input) => inputs_at + 4 * offsets[input] as u64,
+            None => arena.at + lowered.values[id.0 as usize].unwrap_or(0) as u64,
         },
-        Place::Temp(temp) => arena.at + variant.lowered.temps[*temp] as u64,
+        Place::Temp(temp) => arena.at + lowered.temps[*temp] as u64,
         Place::Weight(derived) => store.weight_at(derived),
         Place::State(state) => store.state_at(*state),
         Place::Pages(pages) => store.pages_at(*pages),

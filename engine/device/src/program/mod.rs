@@ -70,4 +70,15 @@ impl Program {
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.0 as usize]
     }
+
+    /// Whether nothing is asked of an input of fixed rows but the rows that launches name: then they need bring no
+    /// others.
+    #[must_use]
+    pub fn is_lookup(&self, id: ValueId) -> bool {
+        let only_named = |op: &Op| match *op {
+            Op::GatherRows { source, rows, out, .. } if source == id => rows != id && out != id,
+            _ => op.operands().iter().all(|operand| operand.value != id),
+        };
+        matches!(self.value(id).rows, Rows::Fixed(_)) && self.ops.iter().all(only_named)
+    }
 }

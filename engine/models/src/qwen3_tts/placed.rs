@@ -106,7 +106,6 @@ impl Placed {
 }
 
 /// Inputs every frame needs, in the order both programs declare them.
-#[derive(Default)]
 struct FrameRows {
     slots: Vec<i32>,
     step: Vec<i32>,
@@ -118,6 +117,20 @@ struct FrameRows {
 }
 
 impl FrameRows {
+    /// With room for so many rows.
+    fn of(rows: usize, pages_max: usize) -> Self {
+        let column = |cols: usize| Vec::with_capacity(rows * cols);
+        Self {
+            slots: column(1),
+            step: column(1),
+            allow_end: column(1),
+            head: Vec::with_capacity(rows * 4),
+            sub: Vec::with_capacity(rows * 4),
+            seeds: column(2),
+            page_table: column(pages_max),
+        }
+    }
+
     fn push(&mut self, slot: u32, step: u32, allow_end: bool, sampling: &RowSampling, seed: u64) {
         self.slots.push(slot as i32);
         self.step.push(step as i32);
@@ -138,15 +151,6 @@ impl FrameRows {
             HostTensor::I32(self.page_table),
         ]
     }
-}
-
-/// The greatest magnitude; `None` where one is not finite. Magnitudes are in the order of their bits, so that no
-/// comparison waits for the one before it: a batch of chunks holds hundreds of thousands of samples.
-fn peak(samples: &[f32]) -> Option<f32> {
-    const INFINITE: i32 = f32::INFINITY.to_bits().cast_signed();
-    let magnitude = |sample: &f32| sample.abs().to_bits().cast_signed();
-    let top = samples.iter().map(magnitude).fold(0, i32::max);
-    (top < INFINITE).then(|| f32::from_bits(top.cast_unsigned()))
 }
 
 impl PlacedModel for Placed {
@@ -184,28 +188,38 @@ impl PlacedModel for Placed {
     fn prefill_inputs(&self, prompts: &[PrefillRow<'_>], riders: &[DecodeRow<'_>]) -> StageInputs {
         let groups = self.config.talker.groups;
         let width = self.config.talker.shape.hidden;
-        let mut frame = FrameRows::default();
-        let (mut last, mut speakers) = (Vec::new(), Vec::with_capacity(talker::PROMPTS_MAX * width));
-        let (mut text_ids, mut codes, mut speaker_rows) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut positions, mut owner) = (Vec::new(), Vec::new());
+        let batch = prompts.len() + riders.len();
+        let positions: usize = prompts.iter().map(|row| row.prompt.positions()).sum();
+        let tokens = positions + riders.len();
+        let mut frame = FrameRows::of(batch, self.talker.pages_max());
+        let (mut last, mut speakers) = (Vec::with_capacity(batch), Vec::new());
+        let column = || Vec::with_capacity(tokens);
+        let (mut text_ids, mut speaker_rows, mut positions, mut owner) =
+            (column(), column(), column(), column());
+        let mut codes = Vec::with_capacity(tokens * groups);
         for (index, row) in prompts.iter().enumerate() {
             frame.push(row.slot, 0, row.allow_end, &row.sampling, row.seed);
             self.page_line(row.pages, &mut frame.page_table);
-            speakers.extend(row.prompt.speaker.iter().flat_map(|vector| vector.iter().take(width)));
-            speakers.resize((index + 1) * width, 0.0);
+            // Only those that speak in what is computed bring a line.
+            let spoken = row.prompt.speaker_at.filter(|&at| at >= row.from);
+            let speaker = row.prompt.speaker.as_ref().filter(|_| spoken.is_some());
+            let line = speaker.map_or(-1, |vector| {
+                speakers.extend_from_slice(&vector[..width.min(vector.len())]);
+                speakers.resize(speakers.len().next_multiple_of(width), 0.0);
+                (speakers.len() / width) as i32 - 1
+            });
             let from = row.from.min(row.prompt.positions().saturating_sub(1));
             text_ids.extend_from_slice(&row.prompt.text_ids[from..]);
             codes.extend_from_slice(&row.prompt.codes[from * groups..]);
             for position in from..row.prompt.positions() {
-                let speaks = row.prompt.speaker_at == Some(position);
-                speaker_rows.push(if speaks { index as i32 } else { -1 });
+                speaker_rows.push(if spoken == Some(position) { line } else { -1 });
                 positions.push(position as i32);
                 owner.push(index as i32);
             }
             last.push(positions.len() as i32 - 1);
         }
-        speakers.resize(talker::PROMPTS_MAX * width, 0.0);
         let mut newest_rows = vec![-1; positions.len()];
+        newest_rows.reserve(riders.len());
         for (index, row) in (prompts.len()..).zip(riders) {
             frame.push(row.slot, row.step, row.allow_end, &row.sampling, row.seed);
             self.page_line(row.pages, &mut frame.page_table);
@@ -221,12 +235,13 @@ impl PlacedModel for Placed {
         let mut inputs = frame.into_inputs();
         inputs.extend([HostTensor::I32(last), HostTensor::F32(speakers)]);
         inputs.extend([text_ids, codes, newest_rows, speaker_rows, positions, owner].map(HostTensor::I32));
-        StageInputs { rows: prompts.len() + riders.len(), tokens, inputs }
+        StageInputs { rows: batch, tokens, inputs }
     }
 
     fn decode_inputs(&self, rows: &[DecodeRow<'_>]) -> StageInputs {
-        let mut frame = FrameRows::default();
-        let (mut positions, mut owner, mut text_ids) = (Vec::new(), Vec::new(), Vec::new());
+        let mut frame = FrameRows::of(rows.len(), self.talker.pages_max());
+        let column = || Vec::with_capacity(rows.len());
+        let (mut positions, mut owner, mut text_ids) = (column(), column(), column());
         for (index, row) in rows.iter().enumerate() {
             frame.push(row.slot, row.step, row.allow_end, &row.sampling, row.seed);
             self.page_line(row.pages, &mut frame.page_table);
@@ -260,28 +275,15 @@ impl PlacedModel for Placed {
         }
     }
 
-    fn frames(&self, outputs: &[HostTensor]) -> Result<Vec<FrameOutcome>, EngineError> {
+    fn frames<'a>(&self, outputs: &'a [HostTensor]) -> Result<Vec<FrameOutcome<'a>>, EngineError> {
         let [HostTensor::I32(codes)] = outputs else { return Err(unexpected("a frame")) };
         let end = self.config.talker.codec.end as i32;
         let rows = codes.chunks_exact(self.config.talker.groups);
-        Ok(rows.map(|row| FrameOutcome { codes: row.into(), end: row[0] == end }).collect())
+        Ok(rows.map(|row| FrameOutcome { codes: row, end: row[0] == end }).collect())
     }
 
-    fn samples<'a>(
-        &self,
-        outputs: &'a [HostTensor],
-        row: usize,
-        length: u32,
-        frames: u32,
-    ) -> Result<(&'a [f32], f32), EngineError> {
-        let [HostTensor::F32(samples)] = outputs else { return Err(unexpected("a chunk")) };
-        let per_frame = self.config.codec.samples_per_frame;
-        let first = row * length as usize * per_frame;
-        let samples = samples
-            .get(first..first + frames.min(length) as usize * per_frame)
-            .ok_or_else(|| unexpected("a chunk"))?;
-        let peak = peak(samples).ok_or(EngineError::NotFinite)?;
-        Ok((samples, peak))
+    fn samples(&self, frames: u32) -> usize {
+        frames as usize * self.config.codec.samples_per_frame
     }
 
     fn encode(&self, planned: &PlannedClip) -> Result<Box<dyn EncodeJob>, EngineError> {
@@ -329,19 +331,4 @@ fn no_program(stage: Stage, length: u32) -> ModelError {
 
 fn unexpected(what: &str) -> EngineError {
     EngineError::Internal { what: format!("{what} has outputs of another shape than its program's") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::peak;
-
-    #[test]
-    fn the_loudest_sample_of_either_sign_is_the_peak_and_what_is_not_finite_has_none() {
-        assert_eq!(peak(&[]), Some(0.0));
-        assert_eq!(peak(&[0.25, -0.75, 0.5, -0.0]), Some(0.75));
-        assert_eq!(peak(&[f32::MIN_POSITIVE, f32::MAX]), Some(f32::MAX));
-        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert_eq!(peak(&[0.5, bad, 0.25]), None, "{bad}");
-        }
-    }
 }

@@ -125,7 +125,7 @@ impl Engine {
         let StageInputs { rows, tokens, inputs } = inputs;
         let launch = LaunchId(self.launches);
         self.backend
-            .launch(Launch { launch, lane: Lane::Lm, executable, rows, tokens, inputs })
+            .launch(Launch { launch, lane: Lane::Lm, executable, rows, tokens, inputs, wanted: Vec::new() })
             .unwrap_or_else(|error| panic!("{error}"));
         loop {
             if let Some(done) = self.backend.poll() {
@@ -258,7 +258,7 @@ impl Engine {
             if outcome.end {
                 row.ended = true;
             } else {
-                row.codes.push(outcome.codes.into_vec());
+                row.codes.push(outcome.codes.to_vec());
                 row.ended = row.codes.len() >= row.utterance.frames_max;
             }
         }
@@ -303,7 +303,15 @@ impl Engine {
         let flat = codes.concat();
         let inputs = self.placed.codec_inputs(&[CodecRow { slot, start, codes: &flat }], length);
         let outputs = self.stage(Stage::Codec, length, inputs);
-        self.placed.samples(&outputs, 0, length, frames).expect("finite").0.to_vec()
+        self.samples(&outputs, 1, 0, frames)
+    }
+
+    /// Samples of one row of so many.
+    pub(crate) fn samples(&self, outputs: &[HostTensor], rows: usize, row: usize, frames: u32) -> Vec<f32> {
+        let [HostTensor::F32(samples)] = outputs else { panic!("samples") };
+        let row = &samples[samples.len() / rows * row..][..self.placed.samples(frames)];
+        assert!(row.iter().all(|sample| sample.is_finite()));
+        row.to_vec()
     }
 
     /// Decodes `codes` in one call, through a program of that very length.
@@ -313,7 +321,7 @@ impl Engine {
         let inputs = self.placed.codec_inputs(&[CodecRow { slot: 0, start: 0, codes: &flat }], length);
         let program = self.placed.program(Stage::Codec, length).expect("any length");
         let outputs = self.run(&program, inputs);
-        self.placed.samples(&outputs, 0, length, length).expect("finite").0.to_vec()
+        self.samples(&outputs, 1, 0, length)
     }
 
     /// Puts a voice's primed codec into a slot; gives the first chunk's start.

@@ -86,6 +86,7 @@ fn spoil(mut completed: Completed, fault: LaunchFault) -> Completed {
     if fault == LaunchFault::Fail {
         completed.result = Err(broken(completed.lane));
     } else if let Ok(outputs) = &mut completed.result {
+        completed.pieces.iter_mut().for_each(|piece| piece.peak = None);
         for output in outputs {
             if let HostTensor::F32(values) = output
                 && let Some(first) = values.first_mut()
