@@ -82,8 +82,12 @@ impl Engine {
         self.shared.fail(&EngineError::DeviceLost { what: what.to_owned() });
     }
 
-    fn overloaded() -> EngineError {
-        EngineError::Overloaded { retry_after: MAILBOX_RETRY }
+    /// Why the mailbox takes nothing: it is full, or it was closed with the device.
+    fn takes_nothing(&self) -> EngineError {
+        match self.health() {
+            Health::Failed(reason) => EngineError::Unavailable { reason },
+            _ => EngineError::Overloaded { retry_after: MAILBOX_RETRY },
+        }
     }
 
     /// Runs `feed` on the current segment's stream and posts what it gave. The place in the mailbox is
@@ -104,7 +108,7 @@ impl Engine {
         if text.segment_characters + characters > max {
             return Err(EngineError::TextTooLong { given: text.segment_characters + characters, max });
         }
-        let place = self.shared.mailbox.reserve().map_err(|_| Self::overloaded())?;
+        let place = self.shared.mailbox.reserve().map_err(|_| self.takes_nothing())?;
         let stream = text.stream.get_or_insert_with(|| self.text.segment());
         let ids = feed(stream.as_mut())?;
         let held = stream.held_bytes();
@@ -173,7 +177,7 @@ impl EngineHandle for Engine {
             text: Mutex::new(text),
             telling: Mutex::default(),
         };
-        let place = self.shared.mailbox.reserve().map_err(|_| Self::overloaded())?;
+        let place = self.shared.mailbox.reserve().map_err(|_| self.takes_nothing())?;
         self.shared.register(context, entry, self.open_max)?;
         place.post(Message::Open(Box::new(Opening {
             context,
@@ -203,7 +207,7 @@ impl EngineHandle for Engine {
     fn finish(&self, context: ContextId) -> Result<(), EngineError> {
         self.end_segment(context)?;
         let entry = self.shared.entry(context)?;
-        let place = self.shared.mailbox.reserve().map_err(|_| Self::overloaded())?;
+        let place = self.shared.mailbox.reserve().map_err(|_| self.takes_nothing())?;
         lock(&entry.text).finished = true;
         place.post(Message::Finish { context });
         Ok(())

@@ -86,7 +86,9 @@ fn spoil(mut completed: Completed, fault: LaunchFault) -> Completed {
     if fault == LaunchFault::Fail {
         completed.result = Err(broken(completed.lane));
     } else if let Ok(outputs) = &mut completed.result {
-        completed.pieces.iter_mut().for_each(|piece| piece.peak = None);
+        if let Some(piece) = completed.pieces.first_mut() {
+            piece.peak = None;
+        }
         for output in outputs {
             if let HostTensor::F32(values) = output
                 && let Some(first) = values.first_mut()
