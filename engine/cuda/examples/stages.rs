@@ -153,7 +153,7 @@ fn main() {
             let micros = bench.time(Lane::Lm, executable, &placed.decode_inputs(&rows));
             println!("decode {partition:?} batch {batch}: {micros:.0} us");
             if partition == Partition::Whole && [1, 64, 128].contains(&batch) || batch == 256 {
-                report(&mut bench, executable, batch as usize);
+                report(&mut bench, executable, batch as usize, 0);
             }
         }
     }
@@ -168,7 +168,7 @@ fn main() {
             let micros = bench.time(lane, executable, &placed.codec_inputs(&rows, length));
             println!("codec {partition:?} length {length} batch {batch}: {micros:.0} us");
             if partition == Partition::Whole && length == 10 && batch != 8 {
-                report(&mut bench, executable, batch as usize);
+                report(&mut bench, executable, batch as usize, 0);
             }
         }
     }
@@ -186,13 +186,14 @@ fn main() {
         let begun: Vec<_> =
             (0..prompts).map(|slot| begin(slot, &plan, &prompt, &pages[slot as usize])).collect();
         let riders: Vec<_> = (prompts..batch).map(|slot| step(slot, &plan, &pages[slot as usize])).collect();
-        let micros = bench.time(Lane::Lm, riding, &placed.prefill_inputs(&begun, &riders));
+        let inputs = placed.prefill_inputs(&begun, &riders);
+        let micros = bench.time(Lane::Lm, riding, &inputs);
         println!(
             "decode Lm batch {batch}, of them {prompts} prompts of {}: {micros:.0} us",
             prompt.positions()
         );
         if batch == 256 && prompts == 4 {
-            report(&mut bench, riding, batch as usize);
+            report(&mut bench, riding, batch as usize, inputs.tokens);
         }
     }
 }
@@ -215,9 +216,9 @@ fn begin<'a>(slot: u32, plan: &SpeechPlan, prompt: &'a Prompt, pages: &'a [u32])
 }
 
 /// Kernel by kernel, each timed alone, on the inputs of the launch just timed: they lie where that batch has them.
-fn report(bench: &mut Bench, executable: ExecutableId, batch: usize) {
+fn report(bench: &mut Bench, executable: ExecutableId, batch: usize, tokens: usize) {
     let mut sums: Vec<(String, usize, f64)> = Vec::new();
-    for (kernel, micros) in bench.backend.time_steps(executable, batch).unwrap() {
+    for (kernel, micros) in bench.backend.time_steps(executable, batch, tokens).unwrap() {
         match sums.iter_mut().find(|(name, ..)| *name == kernel) {
             Some(sum) => {
                 sum.1 += 1;

@@ -152,15 +152,16 @@ extern "C" __global__ void __launch_bounds__(128) append_pair_pages(
     store_4(pair_page(h, keys, row, kv_head, position) + (warp % 2 == 0 ? 0 : keys.values) + lane * 4, x);
 }
 
-// Of a block: keys of a warp's chunk, and its chunks that are on their way together.
-constexpr int CHUNK = 16, CHUNKS = 2;
+// Keys of a warp's chunk.
+constexpr int CHUNK = 16;
 
 // Grid: kv heads, rows. The row's own key is made and attended to here, and stored when it is `fresh`: where rows attend
 // to each other all have been before. Pages hold a multiple of 16 positions. The keys before a fresh one were stored in
 // earlier launches, so they are fetched while the product that makes the query still runs; each lane keeps what it
-// fetches to itself.
+// fetches to itself. `chunks` of a warp, one or two, are on their way together: two where blocks are few, so that a short
+// context's keys all are; one where that would leave too few blocks on an SM.
 extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
-    const __grid_constant__ Heads h, const __grid_constant__ Keys keys, int fresh, int early, bf16* out) {
+    const __grid_constant__ Heads h, const __grid_constant__ Keys keys, int fresh, int early, int chunks, bf16* out) {
     let_next_start();
     if (!early) wait_for_previous();
     // By warp, chunk, and whether a key or a value, then load by load: 16 bytes a lane.
@@ -172,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
     const int* table = keys.table + (i64)keys.owner[row] * keys.table_cols;
     i64 stride = (i64)h.kv_heads * PAIR_DIM;
     const bf16* pages = (const bf16*)keys.pages + (i64)kv_head * PAIR_DIM + lane % 16 * 8 + lane / 16 * stride;
-    uint4* mine = held + warp * CHUNKS * 2 * PAIR_LOADS * 32 + lane;
+    uint4* mine = held + warp * chunks * 2 * PAIR_LOADS * 32 + lane;
     u32 mine_at = (u32)__cvta_generic_to_shared(mine);
     auto fetch = [&](int first, int place) {
         if (first < position) {
@@ -189,8 +190,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     int first = warp * CHUNK;
-#pragma unroll
-    for (int c = 0; c < CHUNKS; c++) fetch(first + c * WARPS * CHUNK, c);
+    for (int c = 0; c < chunks; c++) fetch(first + c * WARPS * CHUNK, c);
     if (early) wait_for_previous();
 
     bf16* to = out + ((i64)row * h.heads + kv_head * 2) * PAIR_DIM;
@@ -216,8 +216,9 @@ extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
         pair.q[0][c] = q[0][lane % 16 * 8 + c];
         pair.q[1][c] = q[1][lane % 16 * 8 + c];
     }
-    for (int place = 0; first <= position; first += WARPS * CHUNK, place = (place + 1) % CHUNKS) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(CHUNKS - 1) : "memory");
+    for (int place = 0; first <= position; first += WARPS * CHUNK, place = chunks - 1 - place) {
+        if (chunks == 2) asm volatile("cp.async.wait_group 1;" ::: "memory");
+        else asm volatile("cp.async.wait_group 0;" ::: "memory");
         const uint4* chunk = mine + place * 2 * PAIR_LOADS * 32;
         // What is past the row's own key counts for nothing, but must be a number.
         uint4 k[PAIR_LOADS], v[PAIR_LOADS];
@@ -234,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_pair_pages(
             }
         }
         pair.add(k, v, position + 1 - first);
-        fetch(first + CHUNKS * WARPS * CHUNK, place);
+        fetch(first + chunks * WARPS * CHUNK, place);
     }
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     pair.gather();

@@ -96,6 +96,11 @@ impl Exchange {
         Self { key, program, forms, input_words, output_words, padding }
     }
 
+    /// The smallest form that holds so much.
+    pub(crate) fn form_for(&self, rows: usize, tokens: usize) -> Option<usize> {
+        self.forms.iter().position(|form| form.shape.batch >= rows && form.shape.tokens >= tokens)
+    }
+
     /// Which form serves a launch.
     ///
     /// # Errors
@@ -104,8 +109,7 @@ impl Exchange {
         let bad = |input: &str, given, expected| {
             Err(DeviceError::BadInput { input: input.to_owned(), given, expected })
         };
-        let fits = |form: &Form| form.shape.batch >= launch.rows && form.shape.tokens >= launch.tokens;
-        let Some(index) = self.forms.iter().position(fits).filter(|_| launch.rows > 0) else {
+        let Some(index) = self.form_for(launch.rows, launch.tokens).filter(|_| launch.rows > 0) else {
             return bad("batch rows", launch.rows, self.key.bucket as usize);
         };
         if launch.inputs.len() != self.program.inputs.len() {

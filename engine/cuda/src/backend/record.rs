@@ -33,7 +33,7 @@ impl CudaBackend {
         Ok(count)
     }
 
-    /// Runs the launches of the variant for `rows` one by one: each kernel's name, grid and microseconds. For finding
+    /// Runs the launches of the variant for `rows` and `tokens` one by one: each kernel's name, grid and microseconds. For finding
     /// where a stage's time goes; gaps between launches, which a graph closes, are not counted.
     /// Reads the inputs of the last launch of this very variant: without one, rows lie anywhere.
     ///
@@ -43,6 +43,7 @@ impl CudaBackend {
         &mut self,
         executable: ExecutableId,
         rows: usize,
+        tokens: usize,
     ) -> Result<Vec<(String, f64)>, DeviceError> {
         const ROUNDS: usize = 5;
         let events = self.driver.events()?;
@@ -50,7 +51,7 @@ impl CudaBackend {
         let Some(executable) = self.executables.get(executable.0 as usize).and_then(Option::as_ref) else {
             return Ok(Vec::new());
         };
-        let Some(form) = executable.exchange.forms.iter().position(|form| form.shape.batch >= rows) else {
+        let Some(form) = executable.exchange.form_for(rows, tokens) else {
             return Ok(Vec::new());
         };
         let variant = &executable.variants[form];

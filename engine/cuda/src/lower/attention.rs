@@ -94,8 +94,8 @@ const SHORT_KEYS_MAX: usize = 32;
 /// Columns of a head of the kernels in `pair.cu`, and keys of one page they read together.
 const PAIR_DIM: usize = 128;
 const PAIR_KEYS: usize = 16;
-/// Bytes of keys and values a block of `attend_pair_pages` has on their way: two chunks of each warp.
-const PAIR_HELD: usize = 2 * 4 * PAIR_KEYS * 2 * PAIR_DIM * 2;
+/// Bytes of keys and values a block of `attend_pair_pages` holds of a chunk of each of its warps.
+const PAIR_HELD: usize = 4 * PAIR_KEYS * 2 * PAIR_DIM * 2;
 /// Positions `attend_frame` may begin a frame with.
 const FRAME_BEGINS: usize = 2;
 /// Keys, each with its value, that a block appends: a warp each.
@@ -278,8 +278,11 @@ impl Lowering<'_> {
             let told = [heads.positions, keys.owner, keys.table];
             let early = fused && told.iter().flatten().all(|id| self.program.inputs.contains(id));
             let flag = |set: bool| int(usize::from(set));
-            let args = vec![heads.arg(), keys.arg(), flag(fused), flag(early), value(out)];
-            return self.launch("attend_pair_pages", [kv_heads, rows, 1], THREADS, PAIR_HELD, args);
+            // Three blocks with two chunks of each warp fit on an SM.
+            let chunks = if rows * kv_heads <= 3 * self.target.sms as usize { 2 } else { 1 };
+            let args = vec![heads.arg(), keys.arg(), flag(fused), flag(early), int(chunks), value(out)];
+            let shared = chunks * PAIR_HELD;
+            return self.launch("attend_pair_pages", [kv_heads, rows, 1], THREADS, shared, args);
         }
         if fused && short && stored == Storage::F32 {
             let kernel = format!("attend_short_{}_{}", self.storage(out).letter(), parts(head_dim));

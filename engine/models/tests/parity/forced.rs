@@ -15,14 +15,30 @@ const MARGIN: f32 = 1e-4;
 /// Codes in a thousand that a processor in bf16 must agree on.
 const AGREEMENT_PERMILLE: usize = 990;
 const FRAMES: usize = 60;
+/// One after the other, courses take these in turn.
+const SLOTS: std::ops::Range<u32> = 0..8;
 
-const CASES: [(&str, Layout, &str); 6] = [
+/// Enough that a processor's share does not hang on a few: of one utterance's draws, those that a rounding turns come
+/// together.
+const CASES: [(&str, Layout, &str); 18] = [
     ("Hello there.", Layout::Whole, "clara"),
     ("Your order number is 1664, and it will arrive on Monday.", Layout::Streamed, "june"),
     ("The morning train was late again, so we walked along the river.", Layout::Whole, "marcus"),
     ("We counted thirty boats, and then the rain came.", Layout::Streamed, "nora"),
     ("Nobody heard the second bell ring that night.", Layout::Whole, "clara"),
     ("Is the blue door open?", Layout::Streamed, "marcus"),
+    ("Please hold the line while I look up your booking.", Layout::Whole, "june"),
+    ("The baker closes at six, but the side door stays open until seven.", Layout::Streamed, "clara"),
+    ("She wrote three letters and sent only one of them.", Layout::Whole, "nora"),
+    ("Turn left at the old mill, then follow the stream.", Layout::Streamed, "june"),
+    ("What time does the last ferry leave on Sundays?", Layout::Whole, "marcus"),
+    ("I am sorry, that seat has already been taken.", Layout::Streamed, "nora"),
+    ("Two small dogs slept under the kitchen table.", Layout::Whole, "clara"),
+    ("The password must have at least twelve letters.", Layout::Streamed, "marcus"),
+    ("Rain is expected in the north, with some sun later on.", Layout::Whole, "june"),
+    ("He folded the map and put it back into his coat.", Layout::Streamed, "clara"),
+    ("Your parcel was left with a neighbour at number nine.", Layout::Whole, "nora"),
+    ("Can you hear the river from up here?", Layout::Streamed, "june"),
 ];
 
 /// The served program, with two things more at every draw: its logits are an output, and what was drawn is
@@ -149,7 +165,7 @@ fn courses(speaker: &mut Engine) -> Vec<Course> {
         assert!(codes.len() > 8, "{text:?} is too short to tell anything");
         Course { utterance, codes }
     };
-    (0..).zip(CASES).map(course).collect()
+    SLOTS.cycle().zip(CASES).map(course).collect()
 }
 
 /// How draws compare.
@@ -193,8 +209,8 @@ fn a_processor_that_is_led_along_the_cpus_codes_would_have_drawn_them_too() {
     let mut device = Engine::open(&tiny());
     let mut agreement = Agreement::default();
     for (case, course) in courses(&mut speaker).iter().enumerate() {
-        let [expected, found] =
-            [&mut cpu, &mut device].map(|engine| logits(engine, &[course], case as u32).remove(0));
+        let [expected, found] = [&mut cpu, &mut device]
+            .map(|engine| logits(engine, &[course], case as u32 % SLOTS.end).remove(0));
         let groups = course.codes[0].len();
         assert_eq!(expected.len(), course.codes.len() * groups);
         agreement.compare(case, &expected, &found, groups);
@@ -210,8 +226,11 @@ fn it_would_have_drawn_them_in_a_large_batch_too() {
     let (mut speaker, mut cpu) = (Engine::on_cpu(&tiny()), Engine::on_cpu(&tiny()));
     let mut device = Engine::open_for(&tiny(), CROWD as u32);
     let courses = courses(&mut speaker);
-    let expected: Vec<_> =
-        (0..).zip(&courses).map(|(slot, course)| logits(&mut cpu, &[course], slot).remove(0)).collect();
+    let expected: Vec<_> = SLOTS
+        .cycle()
+        .zip(&courses)
+        .map(|(slot, course)| logits(&mut cpu, &[course], slot).remove(0))
+        .collect();
     let crowd: Vec<&Course> = courses.iter().cycle().take(CROWD).collect();
     let mut agreement = Agreement::default();
     for (row, found) in logits(&mut device, &crowd, 0).iter().enumerate() {
@@ -226,8 +245,11 @@ fn it_would_have_drawn_them_in_steps_that_ride_along_with_prompts_too() {
     let (mut speaker, mut cpu) = (Engine::on_cpu(&tiny()), Engine::on_cpu(&tiny()));
     let mut device = Engine::open_for(&tiny(), CROWD as u32);
     let courses = courses(&mut speaker);
-    let expected: Vec<_> =
-        (0..).zip(&courses).map(|(slot, course)| logits(&mut cpu, &[course], slot).remove(0)).collect();
+    let expected: Vec<_> = SLOTS
+        .cycle()
+        .zip(&courses)
+        .map(|(slot, course)| logits(&mut cpu, &[course], slot).remove(0))
+        .collect();
     let crowd: Vec<&Course> = courses.iter().cycle().take(CROWD).collect();
     let mut agreement = Agreement::default();
     for (row, found) in logits_of(&mut device, &crowd, 0, true).iter().enumerate() {
