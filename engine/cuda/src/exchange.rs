@@ -227,8 +227,8 @@ fn padding(program: &Program, id: ValueId, scratch_slot: i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use contract::{Lane, LaunchId, ModelId, Partition};
-    use device::ExecutableId;
     use device::program::ProgramBuilder;
+    use device::{ExecutableId, Op};
 
     use super::*;
 
@@ -309,5 +309,29 @@ mod tests {
             }
             assert!(block[*input_words..].iter().all(|word| *word == u32::MAX), "nothing beyond is touched");
         }
+    }
+
+    #[test]
+    fn of_a_table_only_the_rows_that_a_launch_brings_are_copied() {
+        let mut builder = ProgramBuilder::new("table");
+        let source = builder.input("table", Dtype::F32, Rows::Fixed(32), 100);
+        let rows = builder.input("rows", Dtype::I32, Rows::PerRow(1), 1);
+        let out = builder.value("out", Dtype::F32, Rows::PerRow(1), 100);
+        builder.push(Op::GatherRows { source, rows, out, accumulate: false });
+        let (model, partition) = (ModelId(0), Partition::Lm);
+        let key = ShapeKey { model, stage: Stage::Decode, bucket: 4, length: 1, partition };
+        let exchange = Exchange::new(key, builder.finish(), 64);
+        let copied = |lines: usize| {
+            let inputs = vec![HostTensor::F32(vec![1.0; lines * 100]), HostTensor::I32(vec![0; 4])];
+            let (launch, lane, executable, wanted) = (LaunchId(1), Lane::Lm, ExecutableId(0), Vec::new());
+            let launch = Launch { launch, lane, executable, rows: 4, tokens: 0, inputs, wanted };
+            let form = exchange.admit(&launch)?;
+            let mut block = vec![u32::MAX; exchange.input_words];
+            let copied = exchange.fill(form, &launch, &mut block);
+            assert!(block[copied..].iter().all(|word| *word == u32::MAX), "what is left alone is not copied");
+            Ok::<_, DeviceError>(copied)
+        };
+        assert_eq!([copied(0), copied(2), copied(32)], [Ok(4), Ok(64 + 200), Ok(64 + 3_200)]);
+        assert!(copied(33).is_err());
     }
 }

@@ -70,6 +70,8 @@ impl DeviceEngine {
             self.contexts.seat(&row.context, row.slot);
             let Some(segment) = self.contexts.row_mut(*name) else { continue };
             segment.pages = row.pages.iter().map(|page| device_page(page.0)).collect();
+            let frames = self.text.frames_predicted(&segment.ids).min(self.facts.frames_max);
+            segment.codes.reserve((frames * self.facts.code_groups) as usize);
         }
         self.append_pages(riders);
         let mut inputs = Vec::with_capacity(prompts.len());

@@ -18,7 +18,7 @@ use card::{Card, Ended, Work};
 /// Launches one executable may have in flight, as on a card.
 const IN_FLIGHT_MAX: usize = 3;
 
-/// Cores it says it ran on: one for all lanes, and one more for each partition of its own.
+/// Parts of it that a partition has, as launches tell.
 const fn cores(partition: Partition) -> std::ops::Range<u32> {
     match partition {
         Partition::Background => 0..1,
@@ -188,5 +188,56 @@ impl Backend for IdleBackend {
 
     fn describe(&self) -> String {
         "idle (a card that computes nothing)".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use contract::{ModelId, Stage, Tick};
+    use device::Op;
+    use device::program::{ProgramBuilder, Rows};
+
+    use super::*;
+
+    /// Two rows of eight values, of which four come out.
+    fn launched(wanted: Vec<usize>) -> Result<Completed, DeviceError> {
+        let mut builder = ProgramBuilder::new("half");
+        let source = builder.input("source", Dtype::F32, Rows::PerRow(1), 8);
+        let out = builder.value("out", Dtype::F32, Rows::PerRow(1), 4);
+        builder.push(Op::Slice { source, first: 0, out });
+        builder.output(out);
+        let time = AtomicU64::new(0);
+        let clock = Arc::new(move || Tick::from_micros(time.fetch_add(1_000, Ordering::Relaxed)));
+        let (rung, rings) = std::sync::mpsc::sync_channel(1);
+        let notify = Arc::new(move || drop(rung.try_send(())));
+        let mut backend = IdleBackend::open(4, clock, notify)?;
+        let (model, partition) = (ModelId(0), Partition::Whole);
+        let key = ShapeKey { model, stage: Stage::Codec, bucket: 4, length: 2, partition };
+        let executable = backend.build(key, &builder.finish())?;
+        let inputs = vec![HostTensor::F32(vec![0.5; 16])];
+        let (launch, lane) = (LaunchId(1), Lane::Urgent);
+        backend.launch(Launch { launch, lane, executable, rows: 2, tokens: 0, inputs, wanted })?;
+        rings.recv().expect("it ends");
+        Ok(backend.poll().expect("it has ended"))
+    }
+
+    #[test]
+    fn a_launch_takes_a_cards_time_and_leaves_its_outputs_or_what_was_wanted_of_them() {
+        let whole = launched(Vec::new()).expect("fits");
+        assert!(whole.finished > whole.started && whole.pieces.is_empty());
+        let Ok([HostTensor::F32(sound)]) = whole.result.as_deref() else { panic!("one output") };
+        assert_eq!(sound.len(), 2 * 4);
+        let parts = launched(vec![3, 0]).expect("fits");
+        let lengths: Vec<usize> = parts.pieces.iter().map(|piece| piece.values.len()).collect();
+        assert_eq!((lengths, parts.result), (vec![3, 0], Ok(Vec::new())));
+        assert_eq!(&parts.pieces[0].values[..], &sound[..3]);
+    }
+
+    #[test]
+    fn more_than_a_row_holds_cannot_be_wanted() {
+        assert!(launched(vec![5, 0]).is_err());
     }
 }
