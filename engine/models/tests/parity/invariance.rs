@@ -105,5 +105,5 @@ fn a_prompt_computed_in_two_parts_gives_the_same_codes() {
     let inputs = engine.placed.prefill_inputs(&[row], &[]);
     let outputs = engine.stage(contract::Stage::Prefill, 0, inputs);
     let frame = engine.placed.frames(&outputs).expect("a frame").remove(0);
-    assert_eq!(frame.codes, whole[0]);
+    assert_eq!(frame.codes, &whole[0][..]);
 }
