@@ -1,7 +1,7 @@
 //! A thread beside the engine's that takes what is large out of launches that have landed.
 
 use std::io;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 /// Loads that may wait: more than a lane has launches in flight.
@@ -25,12 +25,11 @@ pub(crate) struct Porter {
 }
 
 impl Hatch {
-    /// Does the work here where there is no porter, or one that is behind.
+    /// Does the work here where the porter is behind. One that has ended took its backend's memory along: then there is
+    /// nothing to carry, and nobody to tell.
     pub(crate) fn give(&self, load: Load) {
-        use std::sync::mpsc::TrySendError::{Disconnected, Full};
-        match self.0.try_send(Order::Carry(load)) {
-            Err(Full(Order::Carry(load)) | Disconnected(Order::Carry(load))) => load(),
-            Ok(()) | Err(Full(Order::End) | Disconnected(Order::End)) => {}
+        if let Err(TrySendError::Full(Order::Carry(load))) = self.0.try_send(Order::Carry(load)) {
+            load();
         }
     }
 }
