@@ -110,6 +110,9 @@ impl Utterance {
         let samples_max = engine.info().limits.output_samples_max;
         let (sink, level) = QueueSink::new(0, queue, samples_max);
         let (reply, encoded) = mpsc::channel(REPLIES_PER_JOB);
+        if let Some(refusal) = app.encode.refusal() {
+            return Err(refusal);
+        }
         let context = engine.open(request, sink)?;
         Ok(Self {
             engine: Arc::clone(engine),

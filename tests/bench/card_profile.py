@@ -19,7 +19,7 @@ GUESSES = [
     "decode of more than 256 rows goes on with the slope from 192 to 256, with prompts too; numbers of rows and prompts that were not timed lie on straight lines between those that were",
 ]
 # As the serving runs of docs/h200.json had them.
-LIMITS = {"slots": 1024, "open_max": 2048, "pages": 8192, "first_audio_limit_ms": 150, "ride_rows_max": 512, "ride_tokens_max": 256}
+LIMITS = {"slots": 1024, "open_max": 2048, "pages": 8192, "first_audio_limit_ms": 150, "ride_rows_max": 512, "ride_tokens_max": 256, "lm_depth": 2, "lm_ahead_us": 1500}
 
 
 def between(xs: list[int], ys: list[float], x: int) -> float:

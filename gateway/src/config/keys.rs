@@ -148,7 +148,7 @@ pub const KEYS: &[Key] = &[
         "server.threads",
         count(0, 256, "threads"),
         "0",
-        "Threads of the async runtime; 0 takes one for every four cores, two at least",
+        "Threads of the async runtime; 0 takes one for every three cores, one for every four where engine.device is a CPU, two at least",
     ),
     key("engine.kind", Kind::Text("native, scripted, or scripted:FILE"), "native", "Which engine speaks"),
     key(
@@ -172,7 +172,7 @@ pub const KEYS: &[Key] = &[
     key(
         "engine.background_sms",
         count(0, 1_024, "SMs"),
-        "56",
+        "48",
         "SMs of a GPU that only decode chunks with slack, fewer where they were more than half (engine.split takes any); 0 leaves all lanes the whole GPU",
     ),
     key(
@@ -377,7 +377,7 @@ pub const KEYS: &[Key] = &[
         "opus.threads",
         count(0, 64, "threads"),
         "0",
-        "Threads that encode Opus; 0 takes one for every two cores",
+        "Threads that encode Opus; 0 takes three for every four cores, one for every two where engine.device is a CPU",
     ),
     key("opus.bitrate_bps", count(6_000, 510_000, "bit/s"), "32000", "Bit rate of Opus"),
     key("opus.complexity", count(0, 10, "steps"), "5", "Effort of the Opus encoder: 0 cheapest, 10 best"),

@@ -129,6 +129,8 @@ impl Resolved {
         let path = |name| Some(self.text(name)).filter(|path| !path.is_empty()).map(PathBuf::from);
         let seed = Some(self.text("engine.seed")).filter(|seed| !seed.is_empty());
         let seed = seed.map(str::parse).transpose().map_err(|_| self.refuse("engine.seed"))?;
+        // A CPU's lanes have cores of their own to keep; beside a GPU the cores are the gateway's.
+        let on_cpu = device.starts_with("cpu");
         let engine = EngineConfig {
             kind,
             model: (!model.is_empty()).then(|| PathBuf::from(model)),
@@ -168,7 +170,7 @@ impl Resolved {
                 body_stall: self.millis("server.body_stall_ms"),
                 exit_when_lost: self.bool("server.exit_when_lost"),
                 drain_grace: self.millis("server.drain_grace_ms"),
-                threads: self.threads("server.threads", 4, 2),
+                threads: self.threads("server.threads", (1, if on_cpu { 4 } else { 3 }), 2),
             },
             engine,
             auth: self.auth(),
@@ -196,7 +198,7 @@ impl Resolved {
                 upload_bytes_max: self.count("voices.upload_bytes_max") as usize,
             },
             opus: OpusConfig {
-                threads: self.threads("opus.threads", 2, 1),
+                threads: self.threads("opus.threads", if on_cpu { (1, 2) } else { (3, 4) }, 1),
                 bitrate_bps: self.count("opus.bitrate_bps") as u32,
                 complexity: self.count("opus.complexity") as u8,
             },
@@ -238,7 +240,6 @@ impl Resolved {
         }
     }
 
-    /// A number of threads; 0 is one for each `cores_each` of this process's cores, `least` at least.
     /// Room for all bodies, in which each has its own.
     fn bodies(&self) -> Result<usize, ConfigError> {
         let all = self.count("server.bodies_bytes_max");
@@ -252,11 +253,12 @@ impl Resolved {
         Ok(all as usize)
     }
 
-    fn threads(&self, name: &str, cores_each: usize, least: usize) -> usize {
+    /// A number of threads; 0 is `threads` for every `cores` of this process's cores, `least` at least.
+    fn threads(&self, name: &str, (threads, cores): (usize, usize), least: usize) -> usize {
         match self.count(name) as usize {
             0 => {
-                let cores = std::thread::available_parallelism().map_or(1, usize::from);
-                (cores / cores_each).max(least)
+                let all = std::thread::available_parallelism().map_or(1, usize::from);
+                (all * threads / cores).max(least)
             }
             given => given,
         }

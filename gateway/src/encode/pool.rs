@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codecs::CodecError;
-use contract::Tick;
+use contract::{EngineError, Span, Tick};
 use tokio::sync::mpsc;
 
 use super::{EncodedPacket, StreamEncoder};
@@ -15,6 +15,12 @@ use crate::metrics::Metrics;
 
 /// Samples encoded before a thread offers its core to others: 60 ms at 24 kHz, some 0.2 ms of work.
 const SLICE_SAMPLES: usize = 1_440;
+
+/// When pieces wait longer than this for a thread, nobody new is let in: those who speak already are to be heard without
+/// a pause.
+const BEHIND: Span = Span::from_millis(200);
+/// When whoever was refused for that may try again.
+const BEHIND_RETRY: Span = Span::from_millis(1_000);
 
 /// Work for the pool. The encoder travels with it, so that a stream's pieces can never overtake each
 /// other: the next piece can only be given once the encoder has come back.
@@ -55,9 +61,9 @@ struct Queue {
 
 #[derive(Default)]
 struct Jobs {
-    /// What follows a stream's first packet: due at once, while others are ahead of their listeners.
-    begun: VecDeque<Job>,
-    stock: VecDeque<Job>,
+    /// What follows a stream's first packet: due at once, while others are ahead of their listeners. With when it came.
+    begun: VecDeque<(Tick, Job)>,
+    stock: VecDeque<(Tick, Job)>,
     closed: bool,
 }
 
@@ -99,10 +105,18 @@ impl EncodePool {
             return Err(Box::new(job));
         }
         let queue = if begins { &mut jobs.begun } else { &mut jobs.stock };
-        queue.push_back(job);
+        queue.push_back((self.clock.now(), job));
         drop(jobs);
         self.queue.arrived.notify_one();
         Ok(())
+    }
+
+    /// Why nobody new is to be let in, if the threads are behind with those who speak.
+    pub(crate) fn refusal(&self) -> Option<EngineError> {
+        let jobs = self.queue.lock();
+        let oldest = jobs.begun.front().into_iter().chain(jobs.stock.front()).map(|(came, _)| *came).min()?;
+        let behind = self.clock.now().since(oldest) > BEHIND;
+        behind.then_some(EngineError::Overloaded { retry_after: BEHIND_RETRY })
     }
 }
 
@@ -135,7 +149,7 @@ impl Queue {
     fn take(&self) -> Option<(Job, usize)> {
         let mut jobs = self.lock();
         loop {
-            if let Some(job) = jobs.begun.pop_front().or_else(|| jobs.stock.pop_front()) {
+            if let Some((_, job)) = jobs.begun.pop_front().or_else(|| jobs.stock.pop_front()) {
                 return Some((job, jobs.depth()));
             }
             if jobs.closed {
@@ -250,6 +264,20 @@ mod tests {
             let first = replies.try_recv().expect("at once");
             assert_eq!((first.key, first.packets.len(), first.encoder.is_none()), (key, 1, true));
         }
+    }
+
+    #[tokio::test]
+    async fn nobody_new_is_let_in_while_pieces_have_waited_too_long_and_somebody_is_once_they_have_not() {
+        // No thread takes anything from the queue.
+        let pool =
+            EncodePool::start(0, 8, Clock::start(), &Metrics::default()).expect("no thread is asked for");
+        let (reply, _replies) = mpsc::channel(8 * REPLIES_PER_JOB);
+        assert!(pool.submit(job(1, 3_840, &reply)).is_ok());
+        assert_eq!(pool.refusal(), None, "a piece may wait");
+        tokio::time::sleep(Duration::from_millis(BEHIND.as_millis().unsigned_abs() + 20)).await;
+        assert!(matches!(pool.refusal(), Some(EngineError::Overloaded { .. })));
+        pool.queue.take().expect("the piece");
+        assert_eq!(pool.refusal(), None);
     }
 
     #[tokio::test]

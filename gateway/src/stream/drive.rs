@@ -345,7 +345,13 @@ impl Drive {
             Output::Encode(job) => self.encode(now, job),
             Output::Engine(command) => {
                 match &command {
-                    EngineCommand::Open { key, .. } => self.accounts.open(*key),
+                    EngineCommand::Open { key, .. } => {
+                        self.accounts.open(*key);
+                        if let Some(refusal) = self.app.encode.refusal() {
+                            self.replies.extend([(*key, Err(refusal))]);
+                            return;
+                        }
+                    }
                     EngineCommand::PushText { key, .. } => self.watch.text(now, *key),
                     _ => {}
                 }
