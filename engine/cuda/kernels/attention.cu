@@ -459,19 +459,18 @@ __device__ __forceinline__ void attend_held(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) append_f(const __grid_constant__ Heads h, const __grid_constant__ Keys k) {
-    take_turn();
-    append<float>(h, k);
-}
-extern "C" __global__ void __launch_bounds__(128) append_b(const __grid_constant__ Heads h, const __grid_constant__ Keys k) {
-    take_turn();
-    append<bf16>(h, k);
-}
+// Suffix: type of stored keys.
+#define APPEND_ENTRY(suffix, T)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(128) append_##suffix(                                             \
+        const __grid_constant__ Heads h, const __grid_constant__ Keys k) { take_turn(); append<T>(h, k); }
+APPEND_ENTRY(f, float)
+APPEND_ENTRY(b, bf16)
 
 // Suffix: type of stored keys, type of the result, columns a lane holds.
 #define ATTEND_ENTRY(suffix, T, O, PARTS)                                                                          \
     extern "C" __global__ void __launch_bounds__(128) attend_##suffix##_##PARTS(                                   \
-        const __grid_constant__ Heads h, const __grid_constant__ Keys k, int window, int fused, O* out) { take_turn();          \
+        const __grid_constant__ Heads h, const __grid_constant__ Keys k, int window, int fused, O* out) {          \
+        take_turn();                                                                                               \
         attend<PARTS, T, O>(h, k, window, fused, out);                                                             \
     }
 #define SHORT_ENTRY(suffix, O, PARTS)                                                                              \
@@ -480,18 +479,12 @@ extern "C" __global__ void __launch_bounds__(128) append_b(const __grid_constant
         take_turn();                                                                                               \
         attend_short<PARTS, O>(h, k, rows, out);                                                                   \
     }
-#define WINDOW_ENTRY(suffix, O, PARTS)                                                                             \
-    extern "C" __global__ void __launch_bounds__(128) attend_window_##suffix##_##PARTS(                            \
+#define WINDOW_ENTRY(family, suffix, O, PARTS)                                                                     \
+    extern "C" __global__ void __launch_bounds__(128) attend_##family##_##suffix##_##PARTS(                        \
         const __grid_constant__ Heads h, float* state, const int* slots, const int* start, const int* valid,       \
-        int window, O* out) { take_turn();                                                                                      \
-        attend_window<PARTS, O>(h, state, slots, start, valid, window, out);                                       \
-    }
-#define HELD_ENTRY(suffix, O, PARTS)                                                                                 \
-    extern "C" __global__ void __launch_bounds__(128) attend_held_##suffix##_##PARTS(                                \
-        const __grid_constant__ Heads h, float* state, const int* slots, const int* start, const int* valid,         \
-        int window, O* out) {                                                                                        \
-        take_turn();                                                                                                 \
-        attend_held<PARTS, O>(h, state, slots, start, valid, window, out);                                           \
+        int window, O* out) {                                                                                      \
+        take_turn();                                                                                               \
+        attend_##family<PARTS, O>(h, state, slots, start, valid, window, out);                                     \
     }
 #define ALL_PARTS(ENTRY, ...) ENTRY(__VA_ARGS__, 1) ENTRY(__VA_ARGS__, 2) ENTRY(__VA_ARGS__, 4) ENTRY(__VA_ARGS__, 8)
 
@@ -499,13 +492,9 @@ ALL_PARTS(ATTEND_ENTRY, ff, float, float)
 ALL_PARTS(ATTEND_ENTRY, fb, float, bf16)
 ALL_PARTS(ATTEND_ENTRY, bf, bf16, float)
 ALL_PARTS(ATTEND_ENTRY, bb, bf16, bf16)
-ALL_PARTS(WINDOW_ENTRY, f, float)
-ALL_PARTS(WINDOW_ENTRY, b, bf16)
+ALL_PARTS(WINDOW_ENTRY, window, f, float)
+ALL_PARTS(WINDOW_ENTRY, window, b, bf16)
 ALL_PARTS(SHORT_ENTRY, f, float)
 ALL_PARTS(SHORT_ENTRY, b, bf16)
-HELD_ENTRY(f, float, 1)
-HELD_ENTRY(f, float, 2)
-HELD_ENTRY(f, float, 4)
-HELD_ENTRY(b, bf16, 1)
-HELD_ENTRY(b, bf16, 2)
-HELD_ENTRY(b, bf16, 4)
+WINDOW_ENTRY(held, f, float, 1) WINDOW_ENTRY(held, f, float, 2) WINDOW_ENTRY(held, f, float, 4)
+WINDOW_ENTRY(held, b, bf16, 1) WINDOW_ENTRY(held, b, bf16, 2) WINDOW_ENTRY(held, b, bf16, 4)
