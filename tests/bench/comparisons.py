@@ -20,7 +20,7 @@ SETTINGS = {
 PARTS = (0.9, 1.0, 1.3)
 WITHOUT = {"partition": "partition=off", "urgent": "urgent=off", "async": "async=off", "deadlines": "policy=prefill-first", "riders": "ride_rows_max=0", "ahead": "lm_depth=1"}
 SPLITS = ((100, 32), (92, 40), (84, 48), (76, 56), (64, 68))
-RATES = (176, 192, 208)
+RATES = (208, 240, 312)
 
 
 def refused(rates):
