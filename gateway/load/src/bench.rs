@@ -5,7 +5,7 @@ use std::sync::Arc;
 use contract::Span;
 use tokio::sync::watch;
 
-use crate::open_loop::{Settings, offer, probe};
+use crate::open_loop::{Settings, offer, probe, turns_true};
 use crate::rates::{Chooser, Offer, Rates};
 use crate::report::{Rate, Report, TargetReport};
 use crate::target::Target;
@@ -86,6 +86,10 @@ pub async fn run(
         if let Err(what) = probed {
             said.errors.push(format!("target {} cannot be measured: {what}", target.name));
         }
+        if !target.adapter.tells_gaps() {
+            let what = "its protocol does not tell silence that fills a gap from speech: a gap filled so is no pause here";
+            said.notes.push(format!("{}: {what}", target.name));
+        }
         let chooser = rates.chooser(window);
         measuring.push(Measuring { target: Arc::new(target), chooser, rates: Vec::new(), gone });
     }
@@ -104,15 +108,11 @@ pub async fn run(
         }
         over |= !asked;
     }
+    for one in &measuring {
+        said.notes.extend(one.chooser.open_end().map(|what| format!("{}: {what}", one.target.name)));
+    }
     complete(&mut report, &measuring, &said);
     Run { report, error: (!said.errors.is_empty()).then(|| said.errors.join("; ")) }
-}
-
-async fn turns_true(cut: &mut watch::Receiver<bool>) {
-    if cut.wait_for(|cut| *cut).await.is_err() {
-        // Nobody is left who could end the run.
-        std::future::pending::<()>().await;
-    }
 }
 
 impl Measuring {
@@ -137,8 +137,7 @@ impl Measuring {
         if was_cut {
             said.notes.push(format!("{name} at {}/s was cut short after {} s", rate.rate, rate.window_s));
         } else if rate.offered == 0 && next.reported {
-            let what = "nobody came within the window; a longer one is needed";
-            said.notes.push(format!("{name} at {}/s: {what}", rate.rate));
+            said.notes.push(format!("{name} at {}/s: {NOBODY_CAME}", rate.rate));
         }
         if (next.reported || was_cut) && rate.offered > 0 {
             self.rates.push(rate);
@@ -153,6 +152,9 @@ fn complete(report: &mut Report, measuring: &[Measuring], said: &Said) {
     report.targets = measuring.iter().map(target).collect();
     report.notes.clone_from(&said.notes);
 }
+
+/// Said of a window in which no request fell.
+pub(crate) const NOBODY_CAME: &str = "nobody came within the window; a longer one is needed";
 
 /// What makes a rate's figures worthless.
 fn broken(rate: &Rate) -> Option<String> {

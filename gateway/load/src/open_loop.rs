@@ -15,7 +15,7 @@ use crate::clock::{Clock, processor_time};
 use crate::mood::Moods;
 use crate::outcome::{Ending, Outcome};
 use crate::rates::Offer;
-use crate::report::{Rate, rounded, span_s};
+use crate::report::{Rate, TARGET, rounded, span_s};
 use crate::target::Target;
 use crate::workload::{Utterance, Workload};
 
@@ -79,6 +79,7 @@ pub async fn offer(
     } else {
         Rate::of(offer.rate, offer.window, seeds as u32, &outcomes)
     };
+    rate.cut_short = was_cut;
     rate.generator_cpu = Some(rounded(busy, 3));
     rate.generator_late_ms = crate::report::Percentiles::of(late).p99;
     (rate, was_cut)
@@ -128,7 +129,7 @@ async fn one_window(
             () = sleep_until(due) => {
                 let arrival = schedule[sent].clone();
                 let due = begin + arrival.at;
-                let task = one(target.clone(), settings.clone(), arrival, due, clock, give_up);
+                let task = one(target.clone(), settings.clone(), arrival, due, clock, give_up, cut.clone());
                 running.spawn(task);
                 sent += 1;
                 if sent == schedule.len() {
@@ -149,6 +150,10 @@ async fn one_window(
                 outcomes.iter().filter(|outcome| !outcome.completed()).count(),
             )),
         }
+    }
+    // Of those that run still when the run is cut, whoever has missed the target already has missed it.
+    while let Some(ended) = running.join_next().await {
+        outcomes.extend(ended.ok().flatten());
     }
     let (until, cpu_then) = busy.unwrap_or_else(|| (clock.now(), processor_time()));
     let measured = clock.now().since(counted_from).clamp(Span::ZERO, offer.window);
@@ -173,7 +178,7 @@ async fn heartbeat(clock: Clock, from: Tick, mut over: oneshot::Receiver<()>) ->
     }
 }
 
-/// One request; `None` for one of the lead-in.
+/// One request; `None` for one of the lead-in, and for one that was cut short while it might still have been in time.
 async fn one(
     target: Arc<Target>,
     settings: Arc<Settings>,
@@ -181,6 +186,7 @@ async fn one(
     due: Tick,
     clock: Clock,
     give_up: Tick,
+    mut cut: watch::Receiver<bool>,
 ) -> Option<Outcome> {
     let request = Request {
         target: &target,
@@ -191,18 +197,31 @@ async fn one(
         exact_frame_ms: settings.exact_frame_ms,
         clock,
     };
-    let speaking = AssertUnwindSafe(adapters::speak(&request)).catch_unwind();
-    let spoken = tokio::time::timeout_at(clock.instant(give_up), Box::pin(speaking)).await;
-    let unheard = || Outcome::waiting(arrival.habits.mood, due);
-    let outcome = match spoken {
-        Ok(Ok(outcome)) => outcome,
+    let mut hearing = adapters::listener(&request);
+    let speaking = AssertUnwindSafe(adapters::speak(&request, &mut hearing)).catch_unwind();
+    let (ending, was_cut) = tokio::select! {
+        biased;
         // Told, never lost: what is not counted would flatter.
-        Ok(Err(_)) => {
-            Outcome { ending: Ending::Failed("the generator itself broke".to_owned()), ..unheard() }
+        spoken = Box::pin(speaking) => {
+            (spoken.unwrap_or_else(|_| Ending::Failed("the generator itself broke".to_owned())), false)
         }
-        Err(_) => unheard(),
+        () = tokio::time::sleep_until(clock.instant(give_up)) => (Ending::Unfinished, false),
+        () = turns_true(&mut cut) => (Ending::Unfinished, true),
     };
-    (!arrival.discarded).then_some(outcome)
+    let now = clock.now();
+    // What was heard until then counts, however it ended.
+    let outcome = hearing.finish(now, ending);
+    let known = !was_cut || outcome.has_missed(now, TARGET);
+    (known && !arrival.discarded).then_some(outcome)
+}
+
+/// Waits for a run to be cut short; for ever where nobody is left who could.
+pub(crate) async fn turns_true(cut: &mut watch::Receiver<bool>) {
+    while !*cut.borrow_and_update() {
+        if cut.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// One request by itself: whether a target can be measured at all.
@@ -226,9 +245,11 @@ pub async fn probe(target: &Target, settings: &Settings) -> Result<(), String> {
         clock,
     };
     let limit = Duration::from_micros(settings.patience.as_micros().unsigned_abs());
-    let outcome = tokio::time::timeout(limit, Box::pin(adapters::speak(&request)));
-    let outcome =
-        outcome.await.map_err(|_| format!("it did not answer within {} s", span_s(settings.patience)))?;
+    let mut hearing = adapters::listener(&request);
+    let ending = tokio::time::timeout(limit, Box::pin(adapters::speak(&request, &mut hearing)));
+    let ending =
+        ending.await.map_err(|_| format!("it did not answer within {} s", span_s(settings.patience)))?;
+    let outcome = hearing.finish(clock.now(), ending);
     if let Some(wrong) = outcome.frames_missing() {
         return Err(wrong);
     }

@@ -88,17 +88,28 @@ impl Outcome {
         self.without_stall() && self.ttfa().is_some_and(|ttfa| ttfa <= limit)
     }
 
-    /// Why the frames do not add up: every frame asked for was decoded, and every frame decoded was sent.
+    /// Whether, cut short at `now`, it had missed first audio within `limit` or stalled, whatever would have followed.
+    #[must_use]
+    pub fn has_missed(&self, now: Tick, limit: Span) -> bool {
+        self.first_audio.unwrap_or(now).since(self.arrival) > limit || self.stalled >= STALL
+    }
+
+    /// Why the frames do not add up: every frame asked for was decoded, and every frame decoded was sent. Where a protocol
+    /// does not tell what was decoded, sound of every frame asked for must have arrived.
     #[must_use]
     pub fn frames_missing(&self) -> Option<String> {
         if self.ending != Ending::Done {
             return None;
         }
-        let made = self.frames_made?;
+        let asked = self.frames_exact.map(u64::from);
+        let Some(made) = self.frames_made else {
+            let short = asked.filter(|asked| *asked != self.frames_sent)?;
+            return Some(format!("{short} frames were asked for, but sound of {} arrived", self.frames_sent));
+        };
         if made != self.frames_sent {
             return Some(format!("{made} frames were decoded, but sound of {} arrived", self.frames_sent));
         }
-        let asked = u64::from(self.frames_exact?);
+        let asked = asked?;
         (asked != made).then(|| format!("{asked} frames were asked for, but {made} were decoded"))
     }
 }

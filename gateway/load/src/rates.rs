@@ -91,7 +91,7 @@ impl Rates {
             Self::Sweep { start, step, stop } => Stage::Sweep { start, step, stop, next: 0 },
             Self::Search { low, high } => Stage::Bisect { low, high, low_known: false },
         };
-        Chooser { window, stage }
+        Chooser { window, stage, unbounded: false }
     }
 }
 
@@ -114,9 +114,11 @@ pub struct Offer {
 pub struct Chooser {
     window: Span,
     stage: Stage,
+    /// A search has ended with full windows that held, and none that did not.
+    unbounded: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Stage {
     Sweep {
         start: f64,
@@ -169,6 +171,13 @@ impl Chooser {
         }
     }
 
+    /// What a search that is over has to say of its capacity, where it found no rate that fails.
+    #[must_use]
+    pub fn open_end(&self) -> Option<&'static str> {
+        (self.stage == Stage::Over && self.unbounded)
+            .then_some("no rate was found that fails; capacity is at least what is said: search higher")
+    }
+
     /// Takes in what the last offer gave.
     pub fn taken(&mut self, result: &Rate) {
         // Where nobody came, nobody was let down.
@@ -200,6 +209,7 @@ impl Chooser {
                 let near = below.zip(failed).is_some_and(|(below, failed)| failed - below <= step * 1.01);
                 let nothing = failed.is_some_and(|failed| failed < RATE_MIN);
                 if near || nothing || taken + 1 >= CONFIRMATIONS_MAX {
+                    self.unbounded = failed.is_none();
                     Stage::Over
                 } else {
                     Stage::Confirm { found, step, held: below, failed, taken: taken + 1 }

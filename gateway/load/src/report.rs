@@ -42,8 +42,8 @@ pub struct TargetReport {
     pub name: String,
     pub rates: Vec<Rate>,
     /// Requests a second at which this part of them, in percent, still gets first audio within 200 ms
-    /// and no stall.
-    pub capacity: BTreeMap<String, f64>,
+    /// and no stall; `null` where that is less than the lowest rate measured, or none was.
+    pub capacity: BTreeMap<String, Option<f64>>,
 }
 
 /// What one offered rate gave.
@@ -62,6 +62,12 @@ pub struct Rate {
     pub no_stall: f64,
     /// Part of the offered requests with first audio within the limit (its key, ms) and no stall.
     pub attainment: BTreeMap<String, f64>,
+    /// Part of the offered requests that heard something within 1 s, whatever came after.
+    #[serde(default)]
+    pub heard_in_1s: Option<f64>,
+    /// The run was ended in it: what had ended by then, and what had missed its target.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut_short: bool,
     /// Requests a second with first audio within 200 ms and no stall.
     pub goodput: f64,
     pub stall_s: f64,
@@ -127,6 +133,10 @@ impl Rate {
             ),
             ttfa_ms: Percentiles::of(outcomes.iter().filter_map(Outcome::ttfa).collect()),
             no_stall: part(completed.iter().filter(|it| it.without_stall()).count(), completed.len()),
+            heard_in_1s: Some(part(
+                outcomes.iter().filter(|it| it.ttfa().is_some_and(|ttfa| ttfa <= HOPELESS)).count(),
+                offered,
+            )),
             goodput: rounded(attained(TARGET) as f64 / seconds.max(1e-9), 4),
             stall_s: sum(|it| it.stalled),
             text_starved_s: sum(|it| it.text_starved),
@@ -175,7 +185,8 @@ impl Rate {
     /// Fewer than half of the requests got audio within a second: nothing is learnt beyond this rate.
     #[must_use]
     pub fn is_hopeless(&self) -> bool {
-        self.offered > 0 && self.attainment.get("1000").is_none_or(|part| *part < 0.5)
+        let heard = self.heard_in_1s.or_else(|| self.attainment.get("1000").copied());
+        self.offered > 0 && heard.is_none_or(|part| part < 0.5)
     }
 
     /// Part of the offered requests that were turned away.
@@ -187,15 +198,17 @@ impl Rate {
 }
 
 impl TargetReport {
-    /// Capacity from the measured rates: the highest rate that attains, all lower ones attaining too.
+    /// Capacity from the measured rates: the highest rate that attains, all lower ones attaining too. A rate that was cut
+    /// short tells none.
     #[must_use]
     pub fn new(name: String, mut rates: Vec<Rate>) -> Self {
         rates.sort_by(|a, b| a.rate.total_cmp(&b.rate));
         let mut capacity = BTreeMap::new();
         for percent in CAPACITIES {
             let enough = f64::from(percent) / 100.0;
-            let attaining = rates.iter().take_while(|rate| rate.attained() >= enough);
-            capacity.insert(percent.to_string(), attaining.last().map_or(0.0, |rate| rate.rate));
+            let whole = rates.iter().filter(|rate| !rate.cut_short);
+            let attaining = whole.take_while(|rate| rate.attained() >= enough);
+            capacity.insert(percent.to_string(), attaining.last().map(|rate| rate.rate));
         }
         Self { name, rates, capacity }
     }

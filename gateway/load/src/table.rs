@@ -36,15 +36,22 @@ pub fn text(report: &Report) -> String {
         for rate in &target.rates {
             let _written = writeln!(out, "{}", row(rate));
         }
+        let lowest = target.rates.iter().find(|rate| !rate.cut_short).map(|rate| rate.rate);
+        let said = |rate: &Option<f64>| match (rate, lowest) {
+            (Some(rate), _) => rate.to_string(),
+            (None, Some(lowest)) => format!("below {lowest}"),
+            (None, None) => "unknown".to_owned(),
+        };
         let capacity: Vec<String> =
-            target.capacity.iter().map(|(percent, rate)| format!("{rate} at {percent}%")).collect();
+            target.capacity.iter().map(|(percent, rate)| format!("{} at {percent}%", said(rate))).collect();
         if !target.rates.is_empty() {
             let _written = writeln!(out, "capacity (requests/s): {}", capacity.join(", "));
         }
     }
     if let [first, second] = report.targets.as_slice() {
         for (percent, rate) in &first.capacity {
-            let Some(other) = second.capacity.get(percent).filter(|other| **other > 0.0) else { continue };
+            let other = second.capacity.get(percent).copied().flatten().filter(|other| *other > 0.0);
+            let Some((rate, other)) = rate.zip(other) else { continue };
             let ratio = rate / other;
             let _written = writeln!(
                 out,

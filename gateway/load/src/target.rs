@@ -48,6 +48,8 @@ pub enum TargetError {
     Shape(String),
     #[error("{0:?} is no adapter; one of {ADAPTERS}")]
     Adapter(String),
+    #[error("native speaks at /v1/stream alone, not at {0:?}: leave the path out")]
+    Path(String),
     #[error(
         "URL {0:?} must begin with ws:// or http:// and name a host and a port (no TLS: measure behind it)"
     )]
@@ -78,6 +80,9 @@ impl Target {
         }
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let path = if path.is_empty() || path == "/" { adapter.path() } else { path };
+        if matches!(adapter, Adapter::Native { .. }) && path != adapter.path() {
+            return Err(TargetError::Path(path.to_owned()));
+        }
         let fields = query
             .split('&')
             .filter_map(|item| item.split_once('='))
@@ -98,7 +103,22 @@ impl Target {
     }
 }
 
+/// Text no language model writes slower or faster.
+const IDS_PER_S: std::ops::RangeInclusive<f64> = 0.1..=10_000.0;
+
 impl Adapter {
+    /// Whether requests can fix their number of frames.
+    #[must_use]
+    pub const fn fixes_frames(self) -> bool {
+        matches!(self, Self::Native { .. } | Self::Speech { .. })
+    }
+
+    /// Whether silence with which the server fills a gap is marked as such.
+    #[must_use]
+    pub const fn tells_gaps(self) -> bool {
+        matches!(self, Self::Native { .. })
+    }
+
     fn parse(text: &str) -> Result<Self, TargetError> {
         let wrong = || TargetError::Adapter(text.to_owned());
         let mut parts = text.split('+');
@@ -109,7 +129,7 @@ impl Adapter {
                 None if option == "pcm" => pcm = true,
                 None if option == "wav" => wav = true,
                 Some(("ids", rate)) => {
-                    let rate = rate.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
+                    let rate = rate.parse::<f64>().ok().filter(|rate| IDS_PER_S.contains(rate));
                     ids = Some(rate.ok_or_else(wrong)?);
                 }
                 _ => return Err(wrong()),

@@ -38,6 +38,12 @@ pub(super) fn run(flags: &BenchFlags) -> Result<(), CommandError> {
     if flags.exact_frames.is_some_and(|ms| !(1.0..=1_000.0).contains(&ms)) {
         return Err(CommandError::Usage("--exact-frames takes a frame's length, 1 to 1000 ms".to_owned()));
     }
+    if let Some(target) = targets.iter().find(|it| flags.exact_frames.is_some() && !it.adapter.fixes_frames())
+    {
+        let what =
+            "its protocol cannot fix a request's frames: --exact-frames takes native and speech targets";
+        return Err(CommandError::Usage(format!("target {}: {what}", target.name)));
+    }
     let rates = flags.measure.rates()?;
     flags.measure.writable()?;
     let settings = Settings {

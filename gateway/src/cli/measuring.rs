@@ -75,12 +75,7 @@ impl MeasureFlags {
 
     /// Whether the files asked for can be written, found out before anything is measured.
     pub(super) fn writable(&self) -> Result<(), CommandError> {
-        let open = |file: &Path| File::options().append(true).create(true).open(file).map(drop);
-        // A pipe that were opened and closed here would have ended for its reader.
-        let opened = |file: &&PathBuf| !file.exists() || file.is_file() || file.is_dir();
-        if let Some(file) = self.json.as_ref().filter(opened) {
-            open(file).map_err(|error| usage(&unwritable(file, &error)))?;
-        }
+        self.json.as_deref().map_or(Ok(()), writable)?;
         if let Some(folder) = &self.svg {
             std::fs::create_dir_all(folder).map_err(|error| usage(&unwritable(folder, &error)))?;
         }
@@ -110,6 +105,16 @@ impl MeasureFlags {
         let drawn = self.svg.as_ref().map_or(Ok(()), |folder| draw(folder, report));
         written.and(drawn)
     }
+}
+
+/// Whether a file can be written, found out before anything is measured.
+pub(super) fn writable(file: &Path) -> Result<(), CommandError> {
+    // A pipe that were opened and closed here would have ended for its reader.
+    if file.exists() && !file.is_file() && !file.is_dir() {
+        return Ok(());
+    }
+    let opened = File::options().append(true).create(true).open(file);
+    opened.map(drop).map_err(|error| usage(&unwritable(file, &error)))
 }
 
 /// Puts `text` in the place of a file at once: what ends the process meanwhile leaves the file of before. Terminals,

@@ -90,7 +90,7 @@ struct ServeFlags {
     /// Let requests set an exact number of frames, for measuring
     #[arg(long)]
     bench: bool,
-    /// Parts to go without, with --bench: partition, urgent, async, deadlines
+    /// Parts to go without, with --bench: partition, urgent, async, deadlines, riders, ahead, device
     #[arg(long, value_name = "PART,...", requires = "bench")]
     without: Option<String>,
 }

@@ -9,7 +9,7 @@ use load::workload::Workload;
 use serde_json::json;
 
 use super::CommandError;
-use super::measuring::{MeasureFlags, tell, usage};
+use super::measuring::{MeasureFlags, tell, usage, writable};
 
 #[derive(Args, Debug)]
 pub(super) struct SimulateFlags {
@@ -34,7 +34,11 @@ pub(super) fn run(flags: &SimulateFlags) -> Result<(), CommandError> {
     let profile = ProfileFile::load(&flags.profile).map_err(|error| usage(&error))?;
     let mut variants = Vec::new();
     for text in &flags.variants {
-        variants.push(Variant::parse(text).map_err(|error| usage(&error))?);
+        let variant = Variant::parse(text).map_err(|error| usage(&error))?;
+        if variants.iter().any(|other: &Variant| other.name == variant.name) {
+            return Err(CommandError::Usage(format!("two variants are called {}", variant.name)));
+        }
+        variants.push(variant);
     }
     if variants.is_empty() {
         variants.push(Variant::plain(&profile.name));
@@ -48,6 +52,7 @@ pub(super) fn run(flags: &SimulateFlags) -> Result<(), CommandError> {
     let scene = Scene { profile: &profile, workload: &workload, moods: &moods, seeds: measure.seeds() };
     let rates = measure.rates()?;
     measure.writable()?;
+    flags.decisions.as_deref().map_or(Ok(()), writable)?;
     let progress = |line: String| tell(&line);
     let simulated = load::sim::run(&scene, &variants, rates, measure.window, &progress);
     let simulated = simulated.map_err(|error| usage(&error))?;
@@ -106,6 +111,7 @@ const PRINTED: usize = 12;
 pub(super) fn plan(flags: &PlanFlags) -> Result<(), CommandError> {
     let profile = ProfileFile::load(&flags.profile).map_err(|error| usage(&error))?;
     let workload = Workload::load(&flags.workload).map_err(|error| usage(&error))?;
+    flags.json.as_deref().map_or(Ok(()), writable)?;
     let layouts = load::sim::plan::rank(&profile, flags.devices, &workload).map_err(|error| usage(&error))?;
     say!("{:>8} {:>8} {:>5} {:>9} {:>11}  limit", "combined", "backbone", "codec", "contexts", "requests/s");
     for layout in layouts.iter().take(PRINTED) {

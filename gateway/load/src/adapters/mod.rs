@@ -16,7 +16,7 @@ use contract::Tick;
 use crate::arrivals::Arrival;
 use crate::clock::Clock;
 use crate::hearing::{AUDIBLE, Hearing};
-use crate::outcome::{Ending, Outcome};
+use crate::outcome::Ending;
 use crate::target::{Adapter, Target};
 use crate::workload::Utterance;
 
@@ -39,21 +39,24 @@ pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// Sounds are counted at this rate.
 pub(crate) const CLOCK_HZ: u64 = 48_000;
 
-/// Makes one request and listens to its end.
-pub(crate) async fn speak(request: &Request<'_>) -> Outcome {
-    let now = request.clock.now();
-    let mut hearing = Hearing::new(request.arrival, request.due, now);
+/// The listener of a request made now.
+pub(crate) fn listener(request: &Request<'_>) -> Hearing {
+    let mut hearing = Hearing::new(request.arrival, request.due, request.clock.now());
     if let (Some(frames), Some(frame_ms)) = (request.exact_frames(), request.exact_frame_ms) {
         hearing.asked(frames, (frame_ms * CLOCK_HZ as f64 / 1_000.0).round() as u64);
     }
+    hearing
+}
+
+/// Makes one request and listens to its end.
+pub(crate) async fn speak(request: &Request<'_>, hearing: &mut Hearing) -> Ending {
     let ending = match request.target.adapter {
-        Adapter::Native { pcm, ids_per_s } => native::speak(request, &mut hearing, pcm, ids_per_s).await,
-        Adapter::Speech { dialect, wav } => speech::speak(request, &mut hearing, dialect, wav).await,
-        Adapter::Nari { ids_per_s } => nari::speak(request, &mut hearing, ids_per_s).await,
-        Adapter::Realtime => realtime::speak(request, &mut hearing).await,
+        Adapter::Native { pcm, ids_per_s } => native::speak(request, hearing, pcm, ids_per_s).await,
+        Adapter::Speech { dialect, wav } => speech::speak(request, hearing, dialect, wav).await,
+        Adapter::Nari { ids_per_s } => nari::speak(request, hearing, ids_per_s).await,
+        Adapter::Realtime => realtime::speak(request, hearing).await,
     };
-    let ending = ending.unwrap_or_else(Ending::Failed);
-    hearing.finish(request.clock.now(), ending)
+    ending.unwrap_or_else(Ending::Failed)
 }
 
 impl Request<'_> {

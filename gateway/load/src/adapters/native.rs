@@ -102,6 +102,8 @@ struct Talk<'a> {
     held: std::collections::VecDeque<(Tick, PlaybackReport)>,
     random: Random,
     cut: Option<Tick>,
+    /// From the first piece of the text to the last.
+    withheld: Span,
 }
 
 impl<'a> Talk<'a> {
@@ -130,6 +132,7 @@ impl<'a> Talk<'a> {
             held: std::collections::VecDeque::new(),
             random: Random::new(request.arrival.seed ^ 0x7265_706f_7274),
             cut: None,
+            withheld: Span::ZERO,
         }
     }
 
@@ -137,6 +140,7 @@ impl<'a> Talk<'a> {
         let clock = self.request.clock;
         let begun = clock.now();
         let at = |after: Duration| begun + Span::from_micros(i64::try_from(after.as_micros()).unwrap_or(0));
+        self.withheld = pieces.last().map_or(begun, |(after, _)| at(*after)).since(begun);
         let mut pieces = pieces.into_iter().peekable();
         let mut ended = false;
         let (mut fresh, mut looked) = (true, 0);
@@ -244,7 +248,9 @@ impl<'a> Talk<'a> {
             ServerMessage::Chunk(chunk) => self.hearing.first_chunk(chunk.samples, Some(chunk.frames)),
             ServerMessage::Cancelled { .. } if self.cut.is_some() => return Ok(Some(Ending::Interrupted)),
             ServerMessage::End(end) if self.cut.is_none() => {
-                let starved = Span::from_micros((end.usage.text_starved_ms * 1_000.0) as i64);
+                let told = Span::from_micros((end.usage.text_starved_ms * 1_000.0) as i64);
+                // A server cannot have waited for longer than text was held back here.
+                let starved = told.clamp(Span::ZERO, self.withheld);
                 self.hearing.made(end.usage.frames, end.usage.samples, starved);
                 let whole = end.reason == "done" || (end.reason == "capped" && end.usage.frames > 0);
                 return if whole {

@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use contract::Span;
 
 use crate::arrivals::arrivals;
-use crate::bench::FULL_WINDOW;
+use crate::bench::{FULL_WINDOW, NOBODY_CAME};
 use crate::mood::Moods;
 use crate::open_loop::lead_in;
 use crate::rates::{Offer, Rates};
@@ -123,20 +123,25 @@ pub fn run(
         let mut chooser = rates.chooser(window);
         let mut measured = Vec::new();
         let mut decisions = Vec::new();
+        let mut notes = Vec::new();
         while let Some(next) = chooser.offer() {
             let (rate, decided) = offer(scene, variant, next)?;
             progress(crate::bench::line(&variant.name, &rate));
             chooser.taken(&rate);
-            if next.reported {
+            if next.reported && rate.offered > 0 {
                 decisions.push((rate.rate, decided));
                 measured.push(rate);
+            } else if next.reported {
+                notes.push(format!("{} at {}/s: {NOBODY_CAME}", variant.name, rate.rate));
             }
         }
-        Ok((TargetReport::new(variant.name.clone(), measured), decisions))
+        notes.extend(chooser.open_end().map(|what| format!("{}: {what}", variant.name)));
+        Ok((TargetReport::new(variant.name.clone(), measured), decisions, notes))
     });
     let mut log = BTreeMap::new();
     for run in runs {
-        let (target, decisions) = run?;
+        let (target, decisions, notes) = run?;
+        report.notes.extend(notes);
         log.insert(target.name.clone(), decisions);
         report.targets.push(target);
     }

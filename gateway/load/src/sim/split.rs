@@ -103,7 +103,12 @@ fn capacity(profile: &ProfileFile, workload: &Workload) -> Result<f64, ProfileEr
         plan::rank(profile, 1, workload)?.first().map_or(1.0, |layout| layout.requests_per_s).max(0.02);
     let rates = Rates::Search { low: bound * 0.5, high: bound * 1.2 };
     let simulated = super::run(&scene, &[Variant::plain(&profile.name)], rates, WINDOW, &|_| {})?;
-    Ok(simulated.report.targets.first().and_then(|target| target.capacity.get("90").copied()).unwrap_or(0.0))
+    Ok(simulated
+        .report
+        .targets
+        .first()
+        .and_then(|target| target.capacity.get("90").copied().flatten())
+        .unwrap_or(0.0))
 }
 
 fn speeds(profile: &ProfileFile) -> Result<Judged, ProfileError> {

@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use contract::{Epoch, Span};
 use futures_util::SinkExt;
-use load::bench::Run;
+use load::bench::{Run, Witness, run};
 use load::open_loop::Settings;
+use load::rates::Rates;
+use load::target::Target;
 use proto::wire::{
     ChunkTrace, End, Flags, Header, Opened, OpenedAudio, PacketKind, Ready, ReadyAudio, ReadyLimits,
     ServerMessage, UsageFields,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::protocol::Message;
 
 use crate::adapters::{Socket, accept, measure, measure_with, next_json, pcm, server, settings};
@@ -244,7 +247,9 @@ async fn sound_faster_than_it_is_played_is_no_stall_and_slower_is() {
             let _sent = socket.send(packet(n, 20)).await;
             tokio::time::sleep(Duration::from_millis(60)).await;
         }
-        let _sent = socket.send(end(usage(5))).await;
+        // It says that it waited for text all the time, and all of the text was there.
+        let usage = UsageFields { text_starved_ms: 1e9, ..usage(5) };
+        let _sent = socket.send(end(usage)).await;
         while next_json(&mut socket).await.is_some() {}
     })
     .await;
@@ -275,5 +280,40 @@ async fn a_target_that_hangs_in_the_middle_fails_and_its_report_is_kept() {
     let run = measure_with(&format!("a=native+pcm,ws://{hanging}"), impatient()).await;
     one_clear_error(&run, "hangs");
     let rate = &run.report.targets[0].rates[0];
-    assert!(rate.offered > 0 && rate.failed == rate.offered && rate.ttfa_ms.p50.is_none(), "{rate:?}");
+    assert!(rate.offered > 0 && rate.failed == rate.offered, "{rate:?}");
+    assert!(rate.ttfa_ms.p50.is_some(), "what was heard counts: {rate:?}");
+}
+
+/// Every second request hears nothing and does not end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_run_that_is_cut_short_whoever_had_missed_the_target_counts_and_no_capacity_is_said() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let half = server(move |socket| {
+        let asked = Arc::clone(&asked);
+        async move {
+            let mut socket = until_text(socket, 24_000).await;
+            if asked.fetch_add(1, Relaxed).is_multiple_of(2) {
+                let _sent = socket.send(packet(1, 20)).await;
+                let _sent = socket.send(end(usage(1))).await;
+            }
+            while next_json(&mut socket).await.is_some() {}
+        }
+    })
+    .await;
+    let target = Target::parse(&format!("a=native+pcm,ws://{half}")).expect("valid");
+    let (cut, is_cut) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(3_500)).await;
+        cut.send(true).expect("the run listens");
+        std::future::pending::<()>().await;
+    });
+    let witness = Witness { progress: &|_| {}, so_far: &|_| {}, cut: is_cut };
+    let rates = Rates::sweep("20").expect("valid");
+    let run = run(vec![target], settings(&[]), rates, Span::from_millis(4_000), witness).await;
+    let rate = &run.report.targets[0].rates[0];
+    assert!(rate.cut_short && rate.completed > 5, "{rate:?}");
+    // All but the last few, who might still have been in time.
+    assert!(rate.offered > rate.completed + rate.completed / 2, "{rate:?}");
+    assert_eq!(rate.failed, rate.offered - rate.completed, "{rate:?}");
+    assert_eq!(run.report.targets[0].capacity["90"], None);
 }

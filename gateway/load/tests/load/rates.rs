@@ -83,6 +83,19 @@ fn a_search_among_rates_of_which_none_holds_ends_with_nothing() {
 }
 
 #[test]
+fn a_search_that_finds_no_rate_that_fails_says_so() {
+    let open_end = |capacity: f64| {
+        let mut chooser = Rates::search("1:5").expect("valid").chooser(WINDOW);
+        while let Some(offer) = chooser.offer() {
+            chooser.taken(&result(offer.rate, capacity));
+        }
+        chooser.open_end()
+    };
+    assert_eq!(open_end(3.0), None);
+    assert!(open_end(50.0).is_some_and(|what| what.contains("at least")));
+}
+
+#[test]
 fn a_short_window_in_which_nobody_came_does_not_end_a_search() {
     let mut chooser = Rates::search("0.5:8").expect("valid").chooser(WINDOW);
     let mut found = 0.0_f64;

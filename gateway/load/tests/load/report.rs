@@ -61,10 +61,23 @@ fn capacity_is_the_highest_rate_below_which_all_attain() {
     };
     let rates = vec![rate(4.0, 0.95), rate(1.0, 1.0), rate(3.0, 0.89), rate(2.0, 0.99)];
     let target = TargetReport::new("a".to_owned(), rates);
-    assert_eq!((target.capacity["90"], target.capacity["99"]), (2.0, 2.0));
+    assert_eq!((target.capacity["90"], target.capacity["99"]), (Some(2.0), Some(2.0)));
     assert!(target.rates.windows(2).all(|pair| pair[0].rate < pair[1].rate));
-    let nothing = TargetReport::new("b".to_owned(), vec![rate(1.0, 0.5)]);
-    assert_eq!(nothing.capacity["90"], 0.0);
+    let below = TargetReport::new("b".to_owned(), vec![rate(1.0, 0.5)]);
+    assert_eq!(below.capacity["90"], None, "less than the lowest rate, and nobody knows how much");
+    let cut = Rate { cut_short: true, ..rate(3.0, 1.0) };
+    let cut = TargetReport::new("c".to_owned(), vec![rate(2.0, 1.0), cut]);
+    assert_eq!(cut.capacity["90"], Some(2.0), "a window that was cut short tells none");
+    let report = Report { targets: vec![below], ..Report::default() };
+    assert!(load::table::text(&report).contains("below 1 at 90%"));
+}
+
+#[test]
+fn a_sweep_goes_on_while_half_hear_something_within_a_second_though_all_of_them_stall() {
+    let stalled = vec![spoken(100, 5_000); 10];
+    let rate = Rate::of(1.0, WINDOW, 1, &stalled);
+    assert_eq!((rate.attained(), rate.is_hopeless()), (0.0, false));
+    assert!(Rate::of(1.0, WINDOW, 1, &vec![spoken(1_500, 0); 10]).is_hopeless());
 }
 
 #[test]
@@ -76,6 +89,11 @@ fn frames_must_add_up() {
     assert!(outcome.frames_missing().is_some_and(|what| what.contains("24")));
     (outcome.frames_made, outcome.frames_sent) = (Some(20), 20);
     assert!(outcome.frames_missing().is_some_and(|what| what.contains("asked")));
+    // A protocol that does not say what was decoded.
+    (outcome.frames_made, outcome.frames_sent) = (None, 25);
+    assert_eq!(outcome.frames_missing(), None);
+    outcome.frames_sent = 24;
+    assert!(outcome.frames_missing().is_some_and(|what| what.contains("25 frames were asked for")));
     let rate = Rate::of(1.0, WINDOW, 1, &[outcome]);
     assert_eq!(rate.frames_wrong.values().sum::<u64>(), 1);
 }

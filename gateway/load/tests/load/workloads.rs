@@ -60,4 +60,12 @@ fn a_target_names_its_adapter_its_address_and_its_fields() {
     for wrong in ["a=native,https://h:1", "a=native,ws://h", "a=native,ws://:80"] {
         assert!(matches!(Target::parse(wrong), Err(TargetError::Url(_))), "{wrong}");
     }
+    assert!(matches!(Target::parse("a=native,ws://h:1/v2"), Err(TargetError::Path(path)) if path == "/v2"));
+    for wrong in ["1e-300", "0", "1e300", "nan"] {
+        assert!(Target::parse(&format!("a=native+ids={wrong},ws://h:1")).is_err(), "{wrong} ids a second");
+    }
+    let fixes = |adapter: &str| {
+        Target::parse(&format!("a={adapter},ws://h:1")).expect("valid").adapter.fixes_frames()
+    };
+    assert_eq!(["native", "speech+wav", "nari", "realtime"].map(fixes), [true, true, false, false]);
 }
