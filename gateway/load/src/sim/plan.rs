@@ -24,14 +24,17 @@ pub struct Layout {
     pub guessed: bool,
 }
 
-/// Part of real time that stages may take: the rest is for prefills, urgent work and chance.
-const FILL: f64 = 0.9;
+/// Part of what decode and codec could do at all that is left of it with prompts, chance and first audio in time: as
+/// simulated and published for one H100, and as measured on one H200 (docs/performance.md).
+const FILL: f64 = 0.7;
 
 /// Frames a second of each role on one device.
 #[derive(Clone, Copy, Debug)]
 struct Roles {
-    lm: f64,
-    codec: f64,
+    /// Both, on one: frames that are made and decoded.
+    both: f64,
+    /// Of these the backbone is the limit.
+    lm_short: bool,
     lm_alone: f64,
     codec_alone: f64,
     guessed: bool,
@@ -57,9 +60,9 @@ pub fn rank(profile: &ProfileFile, devices: u32, workload: &Workload) -> Result<
             }
             let (of_lm, of_codec) =
                 (f64::from(backbone) * roles.lm_alone, f64::from(codec) * roles.codec_alone);
-            let together = f64::from(combined) * roles.lm.min(roles.codec);
+            let together = f64::from(combined) * roles.both;
             let frames = (together + of_lm.min(of_codec)) * FILL;
-            let lm_short = if combined > 0 { roles.lm <= roles.codec } else { of_lm <= of_codec };
+            let lm_short = if combined > 0 { roles.lm_short } else { of_lm <= of_codec };
             layouts.push(Layout {
                 combined,
                 backbone,
@@ -86,6 +89,19 @@ fn positions(profile: &ProfileFile, workload: &Workload) -> u32 {
     profile.prompt.positions + (sum / count) as u32
 }
 
+/// Rows of an urgent batch.
+const URGENT_ROWS: u32 = 8;
+
+/// Frames a second that one device makes and decodes. Where its background lane cannot keep up, chunks turn urgent and are
+/// decoded on the whole processor, in the part of the time that makes both ends meet; both lanes lose `lost` of their
+/// speed meanwhile.
+fn both(lm: f64, background: f64, urgent: f64, lost: f64) -> f64 {
+    let short = (lm - background).max(0.0);
+    let part = (short / (urgent + lost * short).max(1e-9)).min(1.0);
+    let slowed = 1.0 - lost * part;
+    (lm * slowed).min(background * slowed + urgent * part)
+}
+
 fn roles(profile: &ProfileFile, positions: u32) -> Result<Roles, ProfileError> {
     let costs = profile.costs()?;
     let has = |stage, partition| profile.stages.iter().any(|cost| cost.key() == Some((stage, partition)));
@@ -96,10 +112,8 @@ fn roles(profile: &ProfileFile, positions: u32) -> Result<Roles, ProfileError> {
             (micros <= profile.frame_ms * 1_000.0)
                 .then(|| f64::from(rows / costs.rows_per_context) * 1e6 / micros)
         };
-        let best = costs.decode_buckets.iter().filter_map(|rows| fits(*rows)).fold(0.0, f64::max);
-        // No more contexts than the bucket holds want one frame each a frame's time.
-        let most = f64::from(costs.decode_contexts_max()) * 1_000.0 / profile.frame_ms;
-        best.min(most)
+        // More contexts than a batch holds take turns.
+        costs.decode_buckets.iter().filter_map(|rows| fits(*rows)).fold(0.0, f64::max)
     };
     let codec = |partition| {
         let length = costs.steady_length();
@@ -112,15 +126,22 @@ fn roles(profile: &ProfileFile, positions: u32) -> Result<Roles, ProfileError> {
             })
             .fold(0.0, f64::max)
     };
-    let lm = decode(Partition::Lm);
+    // On a device that does both, lanes slow each other.
+    let beside = &profile.sharing;
+    let lm_of_both = decode(Partition::Lm);
     let measured = has(Stage::Decode, Partition::Whole);
     // Without a measurement the backbone is taken to grow with its share of the processor.
     let grow =
         if profile.parts.lm > 0 { f64::from(profile.parts.whole) / f64::from(profile.parts.lm) } else { 1.0 };
-    let lm_alone = if measured { decode(Partition::Whole) } else { lm * grow.max(1.0) };
+    let lm_alone = if measured { decode(Partition::Whole) } else { lm_of_both * grow.max(1.0) };
+    let lm = lm_of_both * beside.lm_beside_background;
+    let background = codec(Partition::Background) * beside.background_beside_lm;
+    let length = costs.steady_length();
+    let micros = costs.cost(Stage::Codec, Partition::Whole, URGENT_ROWS, length).as_micros().max(1) as f64;
+    let urgent = f64::from(URGENT_ROWS * length) * 1e6 / micros * beside.urgent_beside_lanes;
     Ok(Roles {
-        lm,
-        codec: codec(Partition::Background),
+        both: both(lm, background, urgent, 1.0 - beside.beside_urgent),
+        lm_short: lm <= background,
         lm_alone,
         codec_alone: codec(Partition::Whole),
         guessed: !measured,
