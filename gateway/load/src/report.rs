@@ -62,8 +62,9 @@ pub struct Rate {
     pub no_stall: f64,
     /// Part of the offered requests with first audio within the limit (its key, ms) and no stall.
     pub attainment: BTreeMap<String, f64>,
-    /// Part of the offered requests that heard something within 1 s, whatever came after.
-    #[serde(default)]
+    /// Part of the offered requests that heard something within 1 s, where that is more than attained so: what came after
+    /// stalled or broke off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_in_1s: Option<f64>,
     /// The run was ended in it: what had ended by then, and what had missed its target.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -133,10 +134,7 @@ impl Rate {
             ),
             ttfa_ms: Percentiles::of(outcomes.iter().filter_map(Outcome::ttfa).collect()),
             no_stall: part(completed.iter().filter(|it| it.without_stall()).count(), completed.len()),
-            heard_in_1s: Some(part(
-                outcomes.iter().filter(|it| it.ttfa().is_some_and(|ttfa| ttfa <= HOPELESS)).count(),
-                offered,
-            )),
+            heard_in_1s: Some(part(outcomes.iter().filter(|it| heard_in(it, HOPELESS)).count(), offered)),
             goodput: rounded(attained(TARGET) as f64 / seconds.max(1e-9), 4),
             stall_s: sum(|it| it.stalled),
             text_starved_s: sum(|it| it.text_starved),
@@ -152,6 +150,8 @@ impl Rate {
             let attained = attained(Span::from_millis(i64::from(limit)));
             report.attainment.insert(limit.to_string(), part(attained, offered));
         }
+        let attained = report.attainment.values().copied().fold(0.0, f64::max);
+        report.heard_in_1s = report.heard_in_1s.filter(|heard| *heard > attained);
         for outcome in outcomes {
             if let Some(made) = outcome.frames_made {
                 let all = report.frames_made.get_or_insert(0);
@@ -212,6 +212,10 @@ impl TargetReport {
         }
         Self { name, rates, capacity }
     }
+}
+
+fn heard_in(outcome: &Outcome, limit: Span) -> bool {
+    outcome.ttfa().is_some_and(|ttfa| ttfa <= limit)
 }
 
 /// Frames of the requests that were heard to their end, where a server says what it made of each.
