@@ -298,6 +298,46 @@ fn measuring_what_cannot_be_measured_exits_with_2_or_1() {
 }
 
 #[test]
+fn what_could_only_mislead_is_refused_before_anything_is_measured() {
+    let nowhere = text(&folder("nowhere").join("none/file"));
+    let simulate = [
+        "simulate",
+        "--profile",
+        "h100-published",
+        "--workload",
+        "seed-tts",
+        "--rate",
+        "2",
+        "--window",
+        "1s",
+    ];
+    let plan = ["plan", "--profile", "h100-published", "--devices", "1", "--json", &nowhere];
+    let bench = [
+        "bench",
+        "--target",
+        "a=realtime,ws://127.0.0.1:1",
+        "--workload",
+        "seed-tts",
+        "--rate",
+        "1",
+        "--exact-frames",
+    ];
+    for (command, what) in [
+        (
+            [&simulate[..], &["--variant", "a", "--variant", "a:urgent=off"]].concat(),
+            "two variants are called a",
+        ),
+        ([&simulate[..], &["--decisions", &nowhere]].concat(), "cannot write"),
+        (plan.to_vec(), "cannot write"),
+        (bench.to_vec(), "cannot fix a request's frames"),
+    ] {
+        let output = voxlane(&command);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(what) && stdout(&output).is_empty(), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn simulate_and_plan_write_what_they_print() {
     let folder = folder("simulated");
     let path = |name: &str| text(&folder.join(name));

@@ -145,6 +145,19 @@ fn a_search_finds_the_same_capacity_as_a_sweep() {
 }
 
 #[test]
+fn a_window_in_which_nobody_came_is_said_and_tells_no_capacity() {
+    let (profile, workload, moods) =
+        (small(), Workload::load("seed-tts").expect("built in"), Moods::default());
+    let scene = Scene { profile: &profile, workload: &workload, moods: &moods, seeds: 0..1 };
+    let rates = Rates::sweep("0.01:1.99:2").expect("valid");
+    let run = load::sim::run(&scene, &[Variant::plain("a")], rates, Span::from_millis(3_000), &|_| {});
+    let report = run.expect("it runs").report;
+    let offered: Vec<f64> = report.targets[0].rates.iter().map(|rate| rate.rate).collect();
+    assert_eq!((offered, report.targets[0].capacity["90"]), (vec![2.0], Some(2.0)));
+    assert!(report.notes.iter().any(|note| note.contains("nobody came")), "{:?}", report.notes);
+}
+
+#[test]
 fn the_published_profile_carries_what_was_published() {
     let profile = ProfileFile::load("h100-published").expect("built in");
     assert!(!profile.guesses.is_empty(), "what was not published is marked");
