@@ -9,8 +9,6 @@ use crate::kernels::Kernels;
 use crate::launcher::launch_step;
 use crate::lower::{Arg, Derived, Field, Place, Step};
 
-/// Setting named when weights do not fit.
-const WEIGHTS_REMEDY: &str = "take a smaller engine.model, or engine.precision = \"bf16\"";
 const SLOTS_REMEDY: &str = "lower engine.contexts_max";
 
 pub(crate) struct Store {
@@ -22,6 +20,8 @@ pub(crate) struct Store {
     pages: Vec<u64>,
     /// Rows of every state.
     rows: usize,
+    /// What is said to help where weights do not fit.
+    weights_remedy: &'static str,
     pub(crate) bytes: usize,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Workshop<'a> {
 }
 
 impl Store {
-    pub(crate) fn new(rows: usize) -> Self {
+    pub(crate) fn new(rows: usize, weights_remedy: &'static str) -> Self {
         Self {
             catalog: Catalog::default(),
             plain: Vec::new(),
@@ -41,6 +41,7 @@ impl Store {
             states: Vec::new(),
             pages: Vec::new(),
             rows,
+            weights_remedy,
             bytes: 0,
         }
     }
@@ -54,7 +55,7 @@ impl Store {
         data: &[f32],
     ) -> Result<WeightId, DeviceError> {
         let id = self.catalog.add_weight(name, form, shape, data.len())?;
-        let at = driver.take(4 * data.len(), name, WEIGHTS_REMEDY)?;
+        let at = driver.take(4 * data.len(), name, self.weights_remedy)?;
         driver.write(at, data)?;
         self.bytes += 4 * data.len();
         self.plain.push(Some(at));
@@ -162,7 +163,7 @@ impl Store {
     fn take(&mut self, shop: &mut Workshop<'_>, bytes: usize, id: WeightId) -> Result<u64, DeviceError> {
         let name = self.catalog.weight(id).map(|info| info.name.clone()).unwrap_or_default();
         self.bytes += bytes;
-        shop.driver.take(bytes, &name, WEIGHTS_REMEDY)
+        shop.driver.take(bytes, &name, self.weights_remedy)
     }
 
     fn make(&mut self, shop: &mut Workshop<'_>, derived: &Derived) -> Result<u64, DeviceError> {
@@ -234,7 +235,7 @@ impl Store {
                     }
                     list.push(self.weight_at(&one));
                 }
-                let at = shop.driver.take(8 * list.len(), "tables", WEIGHTS_REMEDY)?;
+                let at = shop.driver.take(8 * list.len(), "tables", self.weights_remedy)?;
                 shop.driver.synchronize()?;
                 shop.driver.write(at, &list)?;
                 Ok(at)
@@ -243,7 +244,7 @@ impl Store {
                 let theta = f32::from_bits(theta);
                 let list: Vec<f32> =
                     (0..dim / 2).map(|i| 1.0 / theta.powf((2 * i) as f32 / dim as f32)).collect();
-                let at = shop.driver.take(4 * list.len(), "frequencies", WEIGHTS_REMEDY)?;
+                let at = shop.driver.take(4 * list.len(), "frequencies", self.weights_remedy)?;
                 shop.driver.write(at, &list)?;
                 Ok(at)
             }

@@ -43,7 +43,7 @@ use contract::{EngineHandle, Span};
 pub use cuda::{Precision, is_present as has_cuda_driver};
 pub use fault::{FaultError, FaultScript};
 pub use models::{Inspection, ModelSource, Part};
-pub use profile::{Measured, MeasuredSharing, MeasuredStage};
+pub use profile::{Measured, MeasuredSharing, MeasuredStage, ProfileScope};
 pub use sched::SchedConfig;
 pub use split::{Split, SplitError};
 pub use without::{Without, WithoutError};
@@ -190,12 +190,12 @@ pub fn open_fleet(
 }
 
 /// Loads and places as [`open`] does, then measures every stage in the executables that would serve, by
-/// rows, length and partition, and what lanes cost each other. Blocks for some ten seconds.
+/// rows, length and partition as far as `scope` goes, and what lanes cost each other. Blocks for some ten seconds.
 ///
 /// # Errors
 /// As [`open`].
-pub fn profile(options: OpenOptions) -> Result<Measured, OpenError> {
-    profile::measure(options)
+pub fn profile(options: OpenOptions, scope: ProfileScope) -> Result<Measured, OpenError> {
+    profile::measure(options, scope)
 }
 
 /// Reads what a checkpoint holds and needs, without loading its weights.

@@ -32,8 +32,19 @@ const ENCODE_REPEATS: usize = 3;
 const LAUNCH_LIMIT: Span = Span::from_millis(300_000);
 /// Time after which a point is not measured once more, however few launches it had.
 const POINT_LIMIT: Span = Span::from_millis(3_000);
-/// Rows of decode with which lanes are measured beside each other: about as many as speak near capacity on two cores.
-const BESIDE_ROWS: u32 = 8;
+/// Rows of decode, and chunks, with which lanes are measured beside each other: about as many as a launch has near capacity
+/// on two cores, and on one GPU.
+const BESIDE_ROWS_CPU: (u32, u32) = (8, 1);
+const BESIDE_ROWS_GPU: (u32, u32) = (256, 16);
+
+/// What of a device is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileScope {
+    /// Every stage on every partition.
+    All,
+    /// What depends on how the device is split: stages on the lanes' own partitions.
+    Partitions,
+}
 
 /// Plain figures of one model on one device.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +93,7 @@ pub struct MeasuredSharing {
 
 const TEXT: &str = "The harbour was quiet, and the first boats came home before the rain.";
 
-pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
+pub(crate) fn measure(options: OpenOptions, scope: ProfileScope) -> Result<Measured, OpenError> {
     let clock = Clock::since(options.start);
     let model = models::open(options.source.clone(), &options.name)?;
     let shared = Arc::new(Shared::new(options.stuck_after()));
@@ -95,9 +106,13 @@ pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
     let mut segment = text.segment();
     let mut ids = segment.push(TEXT).map_err(OpenError::Warming)?;
     ids.extend(segment.release());
-    // Nothing serves with it; `plan` asks what a device that only decodes would carry.
-    let Warming { executables, backend, model, .. } = &mut warming;
-    executables.add(backend.as_mut(), model.as_ref(), (Stage::Decode, 1, config.slots, Partition::Whole))?;
+    let measured = |partition: &Partition| scope == ProfileScope::All || *partition != Partition::Whole;
+    if measured(&Partition::Whole) {
+        // Nothing serves with it; `plan` asks what a device that only decodes would carry.
+        let Warming { executables, backend, model, .. } = &mut warming;
+        let whole = (Stage::Decode, 1, config.slots, Partition::Whole);
+        executables.add(backend.as_mut(), model.as_ref(), whole)?;
+    }
     let mut bench = Bench {
         warming,
         plan,
@@ -109,14 +124,19 @@ pub(crate) fn measure(options: OpenOptions) -> Result<Measured, OpenError> {
     };
     let prompt_positions = bench.prompt(1)?.positions();
     let words = TEXT.split_whitespace().count();
-    let mut stages = vec![bench.decode(Partition::Lm)?, bench.decode(Partition::Whole)?];
-    for partition in [Partition::Whole, Partition::Lm] {
+    let mut stages = Vec::new();
+    for partition in [Partition::Lm, Partition::Whole].into_iter().filter(measured) {
+        stages.push(bench.decode(partition)?);
+    }
+    for partition in [Partition::Whole, Partition::Lm].into_iter().filter(measured) {
         stages.push(bench.prefill(partition)?);
     }
-    for partition in [Partition::Background, Partition::Whole] {
+    for partition in [Partition::Background, Partition::Whole].into_iter().filter(measured) {
         stages.push(bench.codec(partition)?);
     }
-    stages.extend(bench.encode()?);
+    if measured(&Partition::Whole) {
+        stages.extend(bench.encode()?);
+    }
     let sharing = bench.sharing()?;
     let parts = bench.parts()?;
     let facts = &bench.warming.facts;
@@ -252,7 +272,10 @@ impl<'a> Bench<'a> {
     /// Each lane's speed while the other one is busy all the time.
     fn sharing(&mut self) -> Result<MeasuredSharing, OpenError> {
         // Lanes that run at the same time never name the same slot.
-        let rows = BESIDE_ROWS.min(self.slots / 3);
+        let gpu = self.warming.backend.costs_by_bucket();
+        let (rows, chunks) = if gpu { BESIDE_ROWS_GPU } else { BESIDE_ROWS_CPU };
+        let rows = rows.min(self.slots / 3);
+        let chunks = chunks.min(rows).min(self.warming.codec_rows);
         if rows == 0 {
             return Ok(MeasuredSharing {
                 lm_beside_background: 1_000,
@@ -263,7 +286,8 @@ impl<'a> Bench<'a> {
         let steady = self.warming.facts.codec_lengths.last().copied().unwrap_or(1);
         let decode = move |bench: &mut Self| bench.decode_launch(Partition::Lm, rows, POSITIONS[0]);
         // As the background lane is used near capacity: whole steps of the ladder, one after the other.
-        let codec = move |bench: &mut Self| bench.codec_launch(Partition::Background, rows..rows + 1, steady);
+        let codec =
+            move |bench: &mut Self| bench.codec_launch(Partition::Background, rows..rows + chunks, steady);
         let urgent =
             move |bench: &mut Self| bench.codec_launch(Partition::Whole, 2 * rows..2 * rows + 1, steady);
         let alone =

@@ -3,13 +3,14 @@
 mod support;
 
 use contract::{Partition, Span, Stage};
-use runtime::OpenOptions;
+use runtime::{OpenOptions, ProfileScope};
 use sched::SchedConfig;
 use support::options;
 
 #[test]
 fn a_profile_holds_every_stage_the_scheduler_asks_for_and_costs_grow_with_rows() {
-    let measured = runtime::profile(OpenOptions { contexts_max: 4, ..options() }).expect("it is measured");
+    let measured = runtime::profile(OpenOptions { contexts_max: 4, ..options() }, ProfileScope::All)
+        .expect("it is measured");
     assert_eq!(measured.frame, Span::from_millis(80));
     let stage = |stage, partition| {
         let found = measured.stages.iter().find(|it| (it.stage, it.partition) == (stage, partition));
@@ -48,7 +49,14 @@ fn a_profile_holds_every_stage_the_scheduler_asks_for_and_costs_grow_with_rows()
 fn an_engine_of_one_context_is_measured_too_with_the_settings_it_would_serve_with() {
     let asked = OpenOptions { contexts_max: 1, steps_between_prefills: 3, ..options() };
     let limit = asked.first_audio_limit;
-    let measured = runtime::profile(asked).expect("it is measured");
+    let measured = runtime::profile(asked, ProfileScope::Partitions).expect("it is measured");
     let SchedConfig { steps_between_prefills, first_audio_limit, .. } = measured.config;
     assert_eq!((steps_between_prefills, Some(first_audio_limit)), (3, limit));
+    let partitions: Vec<_> = measured.stages.iter().map(|it| (it.stage, it.partition)).collect();
+    let asked = [
+        (Stage::Decode, Partition::Lm),
+        (Stage::Prefill, Partition::Lm),
+        (Stage::Codec, Partition::Background),
+    ];
+    assert_eq!(partitions, asked, "what no split changes was not asked for");
 }

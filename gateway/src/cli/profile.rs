@@ -10,7 +10,7 @@ use load::sim::profile::{
 };
 use load::sim::split::{Judgement, SplitCost, judge};
 use load::workload::Workload;
-use runtime::{Measured, OpenOptions, Split};
+use runtime::{Measured, OpenOptions, ProfileScope, Split};
 
 use super::{CommandError, EngineFlags, layers};
 use crate::clock::Clock;
@@ -115,18 +115,20 @@ pub(crate) fn measure(
     workload: &Workload,
     enough: &dyn Fn() -> bool,
 ) -> Result<(ProfileFile, Option<Judgement>), String> {
-    let once = |split| {
-        let measured = runtime::profile(OpenOptions { split, ..options.clone() });
+    let once = |split, scope| {
+        let measured = runtime::profile(OpenOptions { split, ..options.clone() }, scope);
         measured.map(|measured| profile(&measured, packet_us)).map_err(|error| error.to_string())
     };
-    let Some((first, others)) = splits.split_first() else { return Ok((once(None)?, None)) };
-    let mut file = once(Some(*first))?;
+    let Some((first, others)) = splits.split_first() else {
+        return Ok((once(None, ProfileScope::All)?, None));
+    };
+    let mut file = once(Some(*first), ProfileScope::All)?;
     file.splits.push(cost(&file));
     for split in others {
         if enough() {
             break;
         }
-        let other = cost(&once(Some(*split))?);
+        let other = cost(&once(Some(*split), ProfileScope::Partitions)?);
         // A device rounds what it is asked for.
         if file.splits.iter().all(|known| (known.lm, known.background) != (other.lm, other.background)) {
             file.splits.push(other);

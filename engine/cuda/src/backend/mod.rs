@@ -79,6 +79,14 @@ pub struct CudaBackend {
     driver: Driver,
 }
 
+/// What helps where weights do not fit.
+const fn weights_remedy(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "take a smaller engine.model, or engine.precision = \"bf16\"",
+        Precision::Bf16 => "take a smaller engine.model, or another device",
+    }
+}
+
 const fn lane_index(lane: Lane) -> usize {
     match lane {
         Lane::Background => 0,
@@ -154,7 +162,7 @@ impl CudaBackend {
             streams,
             arenas: [Arena::default(); 4],
             spare_events: Vec::new(),
-            store: Store::new(options.slots + 1),
+            store: Store::new(options.slots + 1, weights_remedy(options.precision)),
             kernels,
             precision: options.precision,
             library_from: options.library_from,

@@ -32,9 +32,15 @@ pub(crate) struct Driver {
     pub(crate) unsplit: String,
     elapsed: Elapsed,
     /// Everything taken, to be given back.
-    taken: Vec<u64>,
+    taken: Vec<Taken>,
     pinned: Vec<*mut c_void>,
     streams: Vec<sys::CUstream>,
+}
+
+/// Memory of the device that is ours.
+struct Taken {
+    at: u64,
+    bytes: usize,
 }
 
 /// Milliseconds from one event to another.
@@ -154,21 +160,27 @@ impl Driver {
             if sys::cuMemAlloc_v2(&raw mut at, bytes) != sys::CUresult::CUDA_SUCCESS {
                 let (mut free, mut total) = (0, 0);
                 let _ = sys::cuMemGetInfo_v2(&raw mut free, &raw mut total);
+                let held: usize = self.taken.iter().map(|taken| taken.bytes).sum();
+                let elsewhere = total.saturating_sub(free + held);
                 return Err(DeviceError::OutOfMemory {
-                    what: format!("{what} on {} ({free} of {total} bytes are free)", self.name),
+                    what: format!(
+                        "{what} on {} ({free} of {total} bytes are free; {held} were taken here, {elsewhere} are held \
+                         elsewhere)",
+                        self.name
+                    ),
                     asked: bytes as u64,
                     remedy,
                 });
             }
             check(sys::cuMemsetD8_v2(at, 0, bytes), "clearing memory")?;
         }
-        self.taken.push(at);
+        self.taken.push(Taken { at, bytes });
         Ok(at)
     }
 
     /// Gives back memory nothing on the device uses any more.
     pub(crate) fn give(&mut self, at: u64) {
-        if let Some(index) = self.taken.iter().position(|&taken| taken == at) {
+        if let Some(index) = self.taken.iter().position(|taken| taken.at == at) {
             self.taken.swap_remove(index);
             // SAFETY: taken above and not yet given back.
             unsafe { sys::cuMemFree_v2(at) };
@@ -446,7 +458,7 @@ impl Drop for Driver {
             for &stream in &self.streams {
                 sys::cuStreamDestroy_v2(stream);
             }
-            for &at in &self.taken {
+            for &Taken { at, .. } in &self.taken {
                 sys::cuMemFree_v2(at);
             }
             for &at in &self.pinned {
