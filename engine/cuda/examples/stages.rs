@@ -46,6 +46,8 @@ const PAGE_LEN: u32 = 64;
 const POSITION: u32 = 100;
 const SLOTS: u32 = 256;
 const RUNS: usize = 15;
+/// Turns in which lanes run beside each other.
+const TURNS: usize = 100;
 
 struct Bench {
     backend: CudaBackend,
@@ -86,6 +88,36 @@ impl Bench {
         }
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
+    }
+
+    /// Median and 99th percentile, in microseconds, of what each of these takes while all run at once, the first of them
+    /// launched first; each comes back before the next turn.
+    fn together(&mut self, all: &[(Lane, ExecutableId, &StageInputs)]) -> Vec<(f64, f64)> {
+        let mut times = vec![Vec::new(); all.len()];
+        for _ in 0..TURNS {
+            let first = self.launches + 1;
+            for &(lane, executable, inputs) in all {
+                self.launches += 1;
+                let launch = LaunchId(self.launches);
+                let StageInputs { rows, tokens, inputs } = inputs.clone();
+                self.backend
+                    .launch(Launch { launch, lane, executable, rows, tokens, inputs, wanted: Vec::new() })
+                    .unwrap();
+            }
+            let mut left = all.len();
+            while left > 0 {
+                let Some(done) = self.backend.poll() else { continue };
+                left -= 1;
+                times[(done.launch.0 - first) as usize]
+                    .push(done.finished.since(done.started).as_micros() as f64);
+                done.result.unwrap();
+            }
+        }
+        let quantiles = |mut times: Vec<f64>| {
+            times.sort_by(f64::total_cmp);
+            (times[times.len() / 2], times[times.len() * 99 / 100])
+        };
+        times.into_iter().map(quantiles).collect()
     }
 }
 
@@ -147,6 +179,7 @@ fn main() {
     let plan = text.plan(&request).unwrap();
     let pages: Vec<Vec<u32>> =
         (0..SLOTS).map(|slot| (0..4).map(|page| 1 + slot * 4 + page).collect()).collect();
+    let stepping = decode[0].1;
     for (partition, executable) in decode {
         for batch in [1u32, 8, 16, 32, 64, 96, 128, 192, 256] {
             let rows: Vec<_> = (0..batch).map(|slot| step(slot, &plan, &pages[slot as usize])).collect();
@@ -160,6 +193,7 @@ fn main() {
     if std::env::args().nth(4).is_some_and(|only| only == "decode") {
         return;
     }
+    let served = codec.clone();
     for (partition, length, executable) in codec {
         for batch in [1u32, 8, 16, 64] {
             let codes = vec![7; (length * 16) as usize];
@@ -171,6 +205,31 @@ fn main() {
                 report(&mut bench, executable, batch as usize, 0);
             }
         }
+    }
+    let rows: Vec<_> = (0..SLOTS).map(|slot| step(slot, &plan, &pages[slot as usize])).collect();
+    let decoding = placed.decode_inputs(&rows);
+    let chunks = |slots: std::ops::Range<u32>, length: u32| {
+        let codes = vec![7; (length * 16) as usize];
+        let rows: Vec<_> = slots.map(|slot| CodecRow { slot, start: 0, codes: &codes }).collect();
+        placed.codec_inputs(&rows, length)
+    };
+    let of = |partition, length| {
+        let found = served.iter().find(|(on, frames, _)| (*on, *frames) == (partition, length));
+        found.map(|(.., executable)| *executable).unwrap()
+    };
+    let background = chunks(0..64, 10);
+    let stepping = (Lane::Lm, stepping, &decoding);
+    let behind = (Lane::Background, of(Partition::Background, 10), &background);
+    println!("decode of {SLOTS} alone: {:?} us (median, p99)", bench.together(&[stepping])[0]);
+    println!("decode of {SLOTS} beside 64 chunks of 10: {:?} us", bench.together(&[stepping, behind])[0]);
+    for (count, length) in [(1, 2), (8, 2), (1, 10), (8, 10)] {
+        let inputs = chunks(128..128 + count, length);
+        let urgent = (Lane::Urgent, of(Partition::Whole, length), &inputs);
+        let took = bench.together(&[stepping, behind, urgent]);
+        println!(
+            "with {count} urgent chunks of {length} beside both: decode {:?}, urgent {:?} us",
+            took[0], took[2]
+        );
     }
     let mut segment = text.segment();
     let mut ids = segment.push("The morning train was late again, so we walked along the river.").unwrap();
