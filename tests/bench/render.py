@@ -1,8 +1,8 @@
-"""Writes the tables of docs/performance.md, and the profile of docs/h200.json's card, from their JSON files, or checks that they
+"""Writes the tables of docs/{performance,h200,simulated}.md, and the profile of docs/h200.json's card, from their JSON files, or checks that they
 are what those say.
 
-    python3 tests/bench/render.py           rewrite the page
-    python3 tests/bench/render.py --check   exit 1 when page and JSON differ (a test runs this)
+    python3 tests/bench/render.py           rewrite the pages
+    python3 tests/bench/render.py --check   exit 1 when a page and its JSON differ (a test runs this)
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 import card_profile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs/performance.md"
+PAGES = [ROOT / "docs" / name for name in ("performance.md", "h200.md", "simulated.md")]
 
 
 def table(data: dict) -> str:
@@ -103,7 +103,7 @@ def simulated(data: dict) -> str:
     for answer in data["answers"]:
         capacity = answer["capacity"]
         lines += [
-            f"### Profile `{answer['profile']}`",
+            f"## Profile `{answer['profile']}`",
             "",
             f"`{data['command']}` at commit {answer['commit']}: LibriTTS-like requests, windows of {answer['window_s']} s, {answer['seeds']} seeds a rate, "
             f"{answer['pairs']} pairs where two systems are compared; {answer['times_faster_than_real_time']} times faster than real time. "
@@ -302,22 +302,29 @@ TABLES = [
 ]
 
 
-def main() -> int:
-    page = made = PAGE.read_text()
+def filled(page: str) -> str:
+    """A page with each table it has room for made anew."""
     for name, begin, end, rows in TABLES:
-        before, rest = made.split(begin)
-        _, after = rest.split(end)
-        made = f"{before}{begin}\n{rows(json.loads((ROOT / name).read_text()))}\n{end}{after}"
-    if "--check" in sys.argv:
-        if made != page:
-            print("docs/performance.md is not what its JSON files say: run python3 tests/bench/render.py")
+        if begin in page:
+            before, rest = page.split(begin)
+            _, after = rest.split(end)
+            page = f"{before}{begin}\n{rows(json.loads((ROOT / name).read_text()))}\n{end}{after}"
+    return page
+
+
+def main() -> int:
+    texts = {page: page.read_text() for page in PAGES}
+    for _, begin, _, _ in TABLES:
+        if sum(begin in text for text in texts.values()) != 1:
+            print(f"{begin} must stand on one page of docs")
             return 1
-        if card_profile.text() != card_profile.PROFILE.read_text():
-            print("config/profiles/h200-1.7b.json is not what docs/h200.json says: run python3 tests/bench/render.py")
+    made = {page: filled(text) for page, text in texts.items()} | {card_profile.PROFILE: card_profile.text()}
+    for path, text in made.items():
+        if "--check" not in sys.argv:
+            path.write_text(text)
+        elif text != path.read_text():
+            print(f"{path.relative_to(ROOT)} is not what its JSON files say: run python3 tests/bench/render.py")
             return 1
-        return 0
-    PAGE.write_text(made)
-    card_profile.PROFILE.write_text(card_profile.text())
     return 0
 
 

@@ -33,7 +33,7 @@ pub struct CudaOptions {
     pub notify: Notify,
 }
 
-/// Below, norms and gates inside the kernels here are worth more than the library's tiles (docs/performance.md).
+/// Below, norms and gates inside the kernels here are worth more than the library's tiles (docs/h200.md).
 const LIBRARY_FROM: usize = 72;
 
 impl CudaOptions {

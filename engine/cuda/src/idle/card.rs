@@ -20,7 +20,7 @@ const QUEUED_MAX: usize = 64;
 /// Codes are drawn below this: in every codebook, and no control id.
 const CODES: u64 = 2_000;
 
-/// What a launch of this form takes: an H200's times of Qwen3-TTS 1.7B, roughly (docs/performance.md, "On a card").
+/// What a launch of this form takes: an H200's times of Qwen3-TTS 1.7B, roughly (docs/h200.md).
 pub(super) fn takes(key: ShapeKey, shape: Shape) -> Span {
     let rows = shape.batch as i64;
     Span::from_micros(match (key.stage, key.partition) {

@@ -1,6 +1,6 @@
 //! Which tile of `dense_hopper.cu` a product takes, and into how many parts k is split: pure, so that the choice can
 //! be read and tested. The rules come from timing every tile at every shape of the published models
-//! (docs/performance.md, "One H200").
+//! (docs/h200.md).
 
 /// A shape of tile there is a kernel for.
 pub(super) struct Tile {

@@ -25,7 +25,7 @@ pub struct Layout {
 }
 
 /// Part of what decode and codec could do at all that is left of it with prompts, chance and first audio in time: as
-/// simulated and published for one H100, and as measured on one H200 (docs/performance.md).
+/// simulated and published for one H100, and as measured on one H200 (docs/h200.md).
 const FILL: f64 = 0.7;
 
 /// Frames a second of each role on one device.
