@@ -284,8 +284,13 @@ fn local_attention_sees_its_window() {
 
 #[test]
 fn sampling_draws_what_the_pure_function_draws_and_marks_it() {
+    for vocabulary in [64, 3_000] {
+        draw(vocabulary);
+    }
+}
+
+fn draw(vocabulary: usize) {
     let mut world = World::new(fresh());
-    let vocabulary = 64;
     let history = world.state(vocabulary, Dtype::I32);
     let mut builder = ProgramBuilder::new("sample");
     let row = Rows::PerRow(1);

@@ -261,3 +261,70 @@ fn layers_over_pages_match_step_after_step() {
         }
     }
 }
+
+/// A greedy draw, and the drawn id's row made the stream of a layer; `projected` from another width, else as it is.
+fn drawn_row(world: &mut World, projected: bool, rows: usize) {
+    const IDS: usize = 90;
+    let (_, bias, norm, head) = ends(world);
+    let width = if projected { 2 * WIDTH } else { WIDTH };
+    let table = world.weight(WeightForm::Table, &[IDS, width]);
+    let weight = world.weight(WeightForm::Matrix, &[WIDTH, width]);
+    let one = Rows::PerRow(1);
+    let mut builder = ProgramBuilder::new("drawn row");
+    let logits = builder.input("logits", Dtype::F32, one, IDS);
+    let params = builder.input("params", Dtype::F32, one, 4);
+    let seeds = builder.input("seeds", Dtype::I32, one, 2);
+    let [step, slots] = ["step", "slots"].map(|name| builder.input(name, Dtype::I32, one, 1));
+    let [id, codes] =
+        [("id", 1), ("codes", 3)].map(|(name, cols)| builder.value(name, Dtype::I32, one, cols));
+    let [embedded, stream, normed, out] =
+        [("embedded", width), ("stream", WIDTH), ("normed", WIDTH), ("out", 192)]
+            .map(|(name, cols)| builder.scratch(name, one, cols));
+    let before = builder.input("codes.before", Dtype::I32, one, 3);
+    builder.push(Op::Reshape { source: before, out: codes });
+    for column in 1..3 {
+        builder.push(Op::Sample {
+            logits,
+            params,
+            seeds,
+            step,
+            draw: column as u32,
+            bound: None,
+            allow_keep: None,
+            history: None,
+            slots,
+            out: id,
+            column: 0,
+        });
+        builder.push(Op::Place { source: id, out: codes, first: column });
+        builder.push(Op::Embed { table, ids: id, out: embedded, accumulate: false });
+        builder.push(if projected {
+            let (activation, residual) = (None, None);
+            Op::Linear { input: embedded, weight, bias: Some(bias), activation, residual, out: stream }
+        } else {
+            Op::Reshape { source: embedded, out: stream }
+        });
+        builder.push(Op::RmsNorm { input: stream, weight: norm, eps: EPS, out: normed });
+        builder.push(linear(normed, head, None, out));
+    }
+    [codes, stream, out].into_iter().for_each(|value| builder.output(value));
+    let inputs = vec![
+        f32s(world.random.floats(rows * IDS)),
+        f32s([0.0, 50.0, 1.0, 1.0].repeat(rows)),
+        i32s(&world.random.ids(2 * rows, 1 << 30)),
+        i32s(&vec![3; rows]),
+        i32s(&vec![0; rows]),
+        i32s(&vec![0; 3 * rows]),
+    ];
+    world.check_on(&builder.finish(), rows, 0, inputs, 1e-5, Lane::Lm, Partition::Lm);
+}
+
+#[test]
+fn a_drawn_ids_row_becomes_a_stream_as_lookup_product_and_norm_make_it() {
+    let mut world = World::new(fresh());
+    for projected in [true, false] {
+        for rows in [1, 6, 66, 140] {
+            drawn_row(&mut world, projected, rows);
+        }
+    }
+}

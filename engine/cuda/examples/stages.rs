@@ -1,6 +1,6 @@
 //! Times every stage of a published size with random weights on a card: each recorded bucket as a whole, and
 //! where the largest spends its time, kernel by kernel. `cargo run --release -p cuda --example stages -- 1.7b [SMs of the
-//! background lane] [rows from which the library multiplies, 0 for none] [decode: nothing else]`
+//! background lane] [rows from which the library multiplies, 0 for none] [of decode,codec,beside,prefill those to time]`
 #![allow(clippy::unwrap_used, reason = "a tool fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a tool is the shell that gives the backend its clock")]
 
@@ -180,7 +180,9 @@ fn main() {
     let pages: Vec<Vec<u32>> =
         (0..SLOTS).map(|slot| (0..4).map(|page| 1 + slot * 4 + page).collect()).collect();
     let stepping = decode[0].1;
-    for (partition, executable) in decode {
+    let parts = std::env::args().nth(4).unwrap_or_else(|| "decode,codec,beside,prefill".to_owned());
+    let timed = |part: &str| parts.split(',').any(|named| named == part);
+    for (partition, executable) in decode.into_iter().filter(|_| timed("decode")) {
         for batch in [1u32, 8, 16, 32, 64, 96, 128, 192, 256] {
             let rows: Vec<_> = (0..batch).map(|slot| step(slot, &plan, &pages[slot as usize])).collect();
             let micros = bench.time(Lane::Lm, executable, &placed.decode_inputs(&rows));
@@ -190,46 +192,48 @@ fn main() {
             }
         }
     }
-    if std::env::args().nth(4).is_some_and(|only| only == "decode") {
-        return;
-    }
     let served = codec.clone();
-    for (partition, length, executable) in codec {
+    for (partition, length, executable) in codec.into_iter().filter(|_| timed("codec")) {
         for batch in [1u32, 8, 16, 64] {
             let codes = vec![7; (length * 16) as usize];
             let rows: Vec<_> = (0..batch).map(|slot| CodecRow { slot, start: 0, codes: &codes }).collect();
             let lane = if partition == Partition::Whole { Lane::Urgent } else { Lane::Background };
             let micros = bench.time(lane, executable, &placed.codec_inputs(&rows, length));
             println!("codec {partition:?} length {length} batch {batch}: {micros:.0} us");
-            if partition == Partition::Whole && length == 10 && batch != 8 {
+            if partition == Partition::Whole && length == 10 && batch != 8 || length == 10 && batch == 64 {
                 report(&mut bench, executable, batch as usize, 0);
             }
         }
     }
-    let rows: Vec<_> = (0..SLOTS).map(|slot| step(slot, &plan, &pages[slot as usize])).collect();
-    let decoding = placed.decode_inputs(&rows);
-    let chunks = |slots: std::ops::Range<u32>, length: u32| {
-        let codes = vec![7; (length * 16) as usize];
-        let rows: Vec<_> = slots.map(|slot| CodecRow { slot, start: 0, codes: &codes }).collect();
-        placed.codec_inputs(&rows, length)
-    };
-    let of = |partition, length| {
-        let found = served.iter().find(|(on, frames, _)| (*on, *frames) == (partition, length));
-        found.map(|(.., executable)| *executable).unwrap()
-    };
-    let background = chunks(0..64, 10);
-    let stepping = (Lane::Lm, stepping, &decoding);
-    let behind = (Lane::Background, of(Partition::Background, 10), &background);
-    println!("decode of {SLOTS} alone: {:?} us (median, p99)", bench.together(&[stepping])[0]);
-    println!("decode of {SLOTS} beside 64 chunks of 10: {:?} us", bench.together(&[stepping, behind])[0]);
-    for (count, length) in [(1, 2), (8, 2), (1, 10), (8, 10)] {
-        let inputs = chunks(128..128 + count, length);
-        let urgent = (Lane::Urgent, of(Partition::Whole, length), &inputs);
-        let took = bench.together(&[stepping, behind, urgent]);
-        println!(
-            "with {count} urgent chunks of {length} beside both: decode {:?}, urgent {:?} us",
-            took[0], took[2]
-        );
+    if timed("beside") {
+        let rows: Vec<_> = (0..SLOTS).map(|slot| step(slot, &plan, &pages[slot as usize])).collect();
+        let decoding = placed.decode_inputs(&rows);
+        let chunks = |slots: std::ops::Range<u32>, length: u32| {
+            let codes = vec![7; (length * 16) as usize];
+            let rows: Vec<_> = slots.map(|slot| CodecRow { slot, start: 0, codes: &codes }).collect();
+            placed.codec_inputs(&rows, length)
+        };
+        let of = |partition, length| {
+            let found = served.iter().find(|(on, frames, _)| (*on, *frames) == (partition, length));
+            found.map(|(.., executable)| *executable).unwrap()
+        };
+        let background = chunks(0..64, 10);
+        let stepping = (Lane::Lm, stepping, &decoding);
+        let behind = (Lane::Background, of(Partition::Background, 10), &background);
+        println!("decode of {SLOTS} alone: {:?} us (median, p99)", bench.together(&[stepping])[0]);
+        println!("decode of {SLOTS} beside 64 chunks of 10: {:?} us", bench.together(&[stepping, behind])[0]);
+        for (count, length) in [(1, 2), (8, 2), (1, 10), (8, 10)] {
+            let inputs = chunks(128..128 + count, length);
+            let urgent = (Lane::Urgent, of(Partition::Whole, length), &inputs);
+            let took = bench.together(&[stepping, behind, urgent]);
+            println!(
+                "with {count} urgent chunks of {length} beside both: decode {:?}, urgent {:?} us",
+                took[0], took[2]
+            );
+        }
+    }
+    if !timed("prefill") {
+        return;
     }
     let mut segment = text.segment();
     let mut ids = segment.push("The morning train was late again, so we walked along the river.").unwrap();

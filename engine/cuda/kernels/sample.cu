@@ -1,6 +1,13 @@
 // One draw a row, the same as the reference in `device::sampling`: penalty, suppression, temperature, top-k,
 // top-p, then a draw by Philox4x32-10 keyed by seed and (step, draw). What is done with the id at once is done here, too.
 
+// Pieces of 16 bytes of the id's row of a table that are copied to the row of `to`; 0 for none.
+struct Copied {
+    int pieces;
+    const uint4* table;
+    uint4* to;
+};
+
 struct Sample {
     const float* logits;
     // `[B, 4]`: temperature, top_k, top_p, penalty.
@@ -24,10 +31,7 @@ struct Sample {
     int* placed;
     int placed_cols;
     int placed_column;
-    // Pieces of 16 bytes of the id's row of `table` that are copied to the row of `embedded`; 0 for none.
-    int pieces;
-    const uint4* table;
-    uint4* embedded;
+    Copied copied[2];
 };
 
 __device__ __forceinline__ u32 philox(u32 c0, u32 c1, u32 k0, u32 k1) {
@@ -58,6 +62,8 @@ __device__ __forceinline__ float unorder(u32 key) {
 }
 
 constexpr int THREADS = 256;
+// Logits of a thread that are on their way together, and values of a sum.
+constexpr int AT_ONCE = 8;
 // Scores a thread keeps in registers while the k-th greatest is sought; the rest of a larger vocabulary stays shared.
 constexpr int OWN = 16;
 
@@ -128,15 +134,34 @@ __device__ __forceinline__ void sort_descending(u64* list, int n) {
 __device__ __forceinline__ double sum_of(const double* values, int n) {
     double sum = 0.0;
     int i = 0;
-    for (; i + 8 <= n; i += 8) {
-        double x[8];
+    for (; i + AT_ONCE <= n; i += AT_ONCE) {
+        double x[AT_ONCE];
 #pragma unroll
-        for (int j = 0; j < 8; j++) x[j] = values[i + j];
+        for (int j = 0; j < AT_ONCE; j++) x[j] = values[i + j];
 #pragma unroll
-        for (int j = 0; j < 8; j++) sum += x[j];
+        for (int j = 0; j < AT_ONCE; j++) sum += x[j];
     }
     for (; i < n; i++) sum += values[i];
     return sum;
+}
+
+// The first of `n` values at which their sum, in the same order, passes `target`; the last if none does.
+__device__ __forceinline__ int passes_at(const double* values, int n, double target) {
+    double sum = 0.0;
+    for (int i = 0; i < n; i += AT_ONCE) {
+        double x[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) x[j] = i + j < n ? values[i + j] : 0.0;
+        int below = 0;
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            sum += x[j];
+            below += !(target < sum);
+        }
+        // Sums only grow, so those that stay below come first.
+        if (below < AT_ONCE) return min(i + below, n - 1);
+    }
+    return n - 1;
 }
 
 // Shared: twice as many 64-bit words as the vocabulary rounded up to a power of two.
@@ -144,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(256) sample(const __grid_constant__
     take_turn();
     extern __shared__ u64 keys[];
     __shared__ u32 kept;
-    __shared__ double sum;
+    __shared__ double sum, target;
     __shared__ u64 bests[THREADS / 32];
     int row = blockIdx.x, V = p.vocabulary, room = 1;
     while (room < V) room *= 2;
@@ -159,27 +184,40 @@ extern "C" __global__ void __launch_bounds__(256) sample(const __grid_constant__
 
     // Scores, as (order, ~id): a greater key is more likely, the lower id first at ties.
     u64 best = 0;
-    for (int i = threadIdx.x; i < V; i += THREADS) {
-        float x = logits[i];
-        if (x != x) x = minus_infinity();
-        if (flags) {
-            bool drawn = step != 0 && flags[i] != 0;
-            if (step == 0) flags[i] = 0;
-            if (drawn && penalty != 1.0f) x = x < 0.0f ? x * penalty : x / penalty;
+    for (int first = threadIdx.x; first < V; first += AT_ONCE * THREADS) {
+        float scores[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) scores[j] = first + j * THREADS < V ? logits[first + j * THREADS] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            int i = first + j * THREADS;
+            if (i >= V) break;
+            float x = scores[j];
+            if (x != x) x = minus_infinity();
+            if (flags) {
+                bool drawn = step != 0 && flags[i] != 0;
+                if (step == 0) flags[i] = 0;
+                if (drawn && penalty != 1.0f) x = x < 0.0f ? x * penalty : x / penalty;
+            }
+            bool suppressed = i >= p.suppress_from && i < p.suppress_to && i != p.keep;
+            if (suppressed || (i == p.keep && !allow)) x = minus_infinity();
+            // Adding zero makes -0 a +0: they tie, as they do in the reference.
+            if (!greedy) x = x / temperature;
+            u64 key = (u64)order(x + 0.0f) << 32 | (u32)~i;
+            keys[i] = key;
+            best = best > key ? best : key;
         }
-        bool suppressed = i >= p.suppress_from && i < p.suppress_to && i != p.keep;
-        if (suppressed || (i == p.keep && !allow)) x = minus_infinity();
-        // Adding zero makes -0 a +0: they tie, as they do in the reference.
-        if (!greedy) x = x / temperature;
-        u64 key = (u64)order(x + 0.0f) << 32 | (u32)~i;
-        keys[i] = key;
-        best = best > key ? best : key;
     }
     for (int d = 16; d > 0; d >>= 1) {
         u64 other = __shfl_xor_sync(0xffffffffu, best, d);
         best = best > other ? best : other;
     }
     if (threadIdx.x % 32 == 0) bests[threadIdx.x / 32] = best;
+    // By a thread that has less to do at the end, long before it is asked for.
+    if (threadIdx.x == 32 && !greedy) {
+        u32 word = philox((u32)step, p.draw, (u32)p.seeds[row * 2], (u32)p.seeds[row * 2 + 1]);
+        target = (double)word / 4294967296.0;
+    }
     __syncthreads();
     for (int w = 0; w < THREADS / 32; w++) best = best > bests[w] ? best : bests[w];
     int drawn = (int)~(u32)best;
@@ -220,16 +258,7 @@ extern "C" __global__ void __launch_bounds__(256) sample(const __grid_constant__
                 for (int i = threadIdx.x; i < n; i += THREADS) weights[i] = (double)(float)(weights[i] / sum);
                 __syncthreads();
             }
-            if (threadIdx.x == 0) {
-                u32 word = philox((u32)step, p.draw, (u32)p.seeds[row * 2], (u32)p.seeds[row * 2 + 1]);
-                double target = (double)word / 4294967296.0, reached = 0.0;
-                int found = 0;
-                for (; found < n - 1; found++) {
-                    reached += weights[found];
-                    if (target < reached) break;
-                }
-                drawn = (int)~(u32)list[found];
-            }
+            if (threadIdx.x == 0) drawn = (int)~(u32)list[passes_at(weights, n, target)];
         }
     }
     __shared__ int chosen;
@@ -238,9 +267,11 @@ extern "C" __global__ void __launch_bounds__(256) sample(const __grid_constant__
         if (p.placed) p.placed[(i64)row * p.placed_cols + p.placed_column] = drawn;
         if (flags) flags[drawn] = 1;
     }
-    if (p.pieces == 0) return;
+    if (p.copied[0].pieces == 0) return;
     __syncthreads();
-    for (int i = threadIdx.x; i < p.pieces; i += THREADS) {
-        p.embedded[(i64)row * p.pieces + i] = p.table[(i64)chosen * p.pieces + i];
+#pragma unroll
+    for (int which = 0; which < 2; which++) {
+        const Copied& c = p.copied[which];
+        for (int i = threadIdx.x; i < c.pieces; i += THREADS) c.to[(i64)row * c.pieces + i] = c.table[(i64)chosen * c.pieces + i];
     }
 }

@@ -12,7 +12,7 @@ const INPUT_ALIGN: usize = 64;
 /// Token rows of the smallest prefill graph.
 const TOKENS_MIN: u32 = 64;
 /// Positions of the prompts beside the riders' own.
-const RIDE_TOKENS: [usize; 3] = [64, 128, 256];
+const RIDE_TOKENS: [usize; 6] = [32, 64, 96, 128, 192, 256];
 
 /// The layout of one shape's blocks.
 pub(crate) struct Form {
@@ -269,7 +269,7 @@ mod tests {
         }
         let shape = |batch, tokens| Some(Shape { batch, tokens });
         assert_eq!(holds(32, 2_048), shape(32, 2_048), "prompts alone need no more rows than they are");
-        assert_eq!((holds(33, 60), holds(140, 139 + 28)), (shape(40, 104), shape(160, 224)));
+        assert_eq!((holds(33, 60), holds(140, 139 + 28)), (shape(40, 72), shape(160, 192)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use device::{Catalog, DeviceError, PagedId, PagedSpec, StateId, StateSpec, Weigh
 use crate::driver::{Driver, Stream};
 use crate::kernels::Kernels;
 use crate::launcher::launch_step;
-use crate::lower::{Arg, Derived, Field, Place, Step};
+use crate::lower::{Arg, Derived, Field, Place, Ready, Shape, Step, Target, lower};
 
 const SLOTS_REMEDY: &str = "lower engine.contexts_max";
 
@@ -30,6 +30,8 @@ pub(crate) struct Workshop<'a> {
     pub(crate) driver: &'a mut Driver,
     pub(crate) kernels: &'a mut Kernels,
     pub(crate) stream: Stream,
+    /// What is made for.
+    pub(crate) target: Target,
 }
 
 impl Store {
@@ -225,6 +227,7 @@ impl Store {
                 }
                 Ok(at)
             }
+            Derived::Ready(ref ready) => self.make_ready(shop, ready),
             Derived::Tables { ref ids, bf16 } => {
                 let mut list = Vec::new();
                 for &id in ids {
@@ -249,6 +252,43 @@ impl Store {
                 Ok(at)
             }
         }
+    }
+
+    /// Runs the ops that a table's rows stand for, on all its ids.
+    fn make_ready(&mut self, shop: &mut Workshop<'_>, ready: &Ready) -> Result<u64, DeviceError> {
+        let batch = self.shape(ready.table)[0];
+        let program = ready.program(&self.catalog);
+        // The library's memory is not there yet.
+        let target = Target { library_from: None, ..shop.target };
+        let lowered = lower(&program, &self.catalog, Shape { batch, tokens: 0 }, target);
+        self.derive(shop, &lowered.steps)?;
+        let mut room = |bytes| shop.driver.take(bytes, "rows of a table", self.weights_remedy);
+        let (arena, counters, ids) = (room(lowered.bytes)?, room(4 * lowered.counters)?, room(4 * batch)?);
+        shop.driver.write(ids, &(0..i32::try_from(batch).unwrap_or(i32::MAX)).collect::<Vec<_>>())?;
+        let mut resolve = |place: &Place| match place {
+            Place::Value(id) => lowered.values[id.0 as usize].map_or(ids, |offset| arena + offset as u64),
+            Place::Temp(temp) => arena + lowered.temps[*temp] as u64,
+            Place::Weight(derived) => self.weight_at(derived),
+            Place::Counters => counters,
+            Place::Null | Place::State(_) | Place::Pages(_) | Place::Workspace => 0,
+        };
+        for step in &lowered.steps {
+            launch_step(shop.driver, shop.kernels, shop.stream, step, &mut resolve)?;
+        }
+        let made = resolve(&Place::Value(program.outputs[0]));
+        let count = batch * program.value(program.outputs[0]).cols;
+        let at = if ready.bf16 {
+            self.narrow(shop, ready.table, made, count)?
+        } else {
+            let at = self.take(shop, 4 * count, ready.table)?;
+            let whole =
+                [address(made), int(count), int(0), address(at), int(count), int(0), long(1), int(count)];
+            each(shop, "copy_ff", count, whole.into())?;
+            at
+        };
+        shop.driver.synchronize()?;
+        [arena, counters, ids].into_iter().for_each(|at| shop.driver.give(at));
+        Ok(at)
     }
 
     /// Runs a kernel that writes `count` f32 values, and narrows them when asked.

@@ -6,7 +6,7 @@ use models::{DecodeRow, NextText, PlacedModel, PrefillRow, Prompt, SpeechPlan, S
 use crate::warm::{MEASURED_POSITION, pages_for};
 
 /// Prompt positions they are measured with, as far as whole prompts fill them.
-const POSITIONS: [u32; 3] = [64, 128, 256];
+const POSITIONS: [u32; 4] = [32, 64, 128, 256];
 
 /// Rows to measure with; fewer cost what the first do.
 pub(crate) fn rows(rows_max: u32) -> Vec<u32> {

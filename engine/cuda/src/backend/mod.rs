@@ -244,7 +244,7 @@ impl Backend for CudaBackend {
         });
         self.reserve(arena_index(key), bytes, counters)?;
         let stream = self.streams[lane_index(Lane::Lm)].whole;
-        let mut shop = Workshop { driver: &mut self.driver, kernels: &mut self.kernels, stream };
+        let mut shop = Workshop { driver: &mut self.driver, kernels: &mut self.kernels, stream, target };
         for variant in &variants {
             self.store.derive(&mut shop, &variant.lowered.steps)?;
         }

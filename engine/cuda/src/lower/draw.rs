@@ -3,10 +3,13 @@
 use device::ValueId;
 use device::program::Op;
 
+use super::ready::ReadyRows;
 use super::{Arg, Derived, Field, Lowering, Place, field, int_field, maybe};
 
 /// Bytes the kernel copies at a time.
 const PIECE: usize = 16;
+/// Tables the kernel copies a row of.
+const COPIED_MAX: usize = 2;
 
 impl Lowering<'_> {
     /// Lowers the draw at `index`, with the id's place among others and its row of a table where those follow; returns
@@ -31,8 +34,8 @@ impl Lowering<'_> {
         let mut taken = 1;
         let placed = self.placed_at(index + taken, out);
         taken += usize::from(placed.is_some());
-        let embedded = self.embedded_at(index + taken, out);
-        taken += usize::from(embedded.is_some());
+        let (copied, ops) = self.copied_at(index + taken, out);
+        taken += ops;
         self.program.ops[index..index + taken].iter().for_each(|op| self.forget_scales(op));
 
         let vocabulary = self.cols(logits);
@@ -66,11 +69,13 @@ impl Lowering<'_> {
             int_field(codes.map_or(0, |codes| self.cols(codes))),
             int_field(first.unwrap_or(0)),
         ]);
-        match embedded {
-            Some(Embedded { pieces, table, rows }) => {
-                fields.extend([int_field(pieces), field(table), field(Place::Value(rows))]);
+        for which in 0..COPIED_MAX {
+            match copied.get(which) {
+                Some(&Copied { pieces, ref table, rows }) => {
+                    fields.extend([int_field(pieces), field(table.clone()), field(Place::Value(rows))]);
+                }
+                None => fields.extend([int_field(0), field(Place::Null), field(Place::Null)]),
             }
-            None => fields.extend([int_field(0), field(Place::Null), field(Place::Null)]),
         }
         let shared = 2 * vocabulary.next_power_of_two() * size_of::<u64>();
         self.launch("sample", [self.shape.batch, 1, 1], 256, shared, vec![Arg::Struct(fields)]);
@@ -87,8 +92,22 @@ impl Lowering<'_> {
         }
     }
 
+    /// The rows of tables that a draw copies for what follows at `index`, and how many ops that stands for.
+    fn copied_at(&self, index: usize, id: ValueId) -> (Vec<Copied>, usize) {
+        if let Some(ReadyRows { rows, taken }) = self.ready_at(index, id) {
+            let copied = |(ready, out): (_, ValueId)| {
+                let bytes = self.cols(out) * self.storage(out).bytes();
+                Copied { pieces: bytes / PIECE, table: Place::Weight(Derived::Ready(ready)), rows: out }
+            };
+            return (rows.into_iter().map(copied).collect(), taken);
+        }
+        let embedded = self.embedded_at(index, id);
+        let taken = usize::from(embedded.is_some());
+        (embedded.into_iter().collect(), taken)
+    }
+
     /// The row the op at `index` looks an id up in, where it is a plain copy.
-    fn embedded_at(&self, index: usize, id: ValueId) -> Option<Embedded> {
+    fn embedded_at(&self, index: usize, id: ValueId) -> Option<Copied> {
         let Some(&Op::Embed { table, ids, out, accumulate: false }) = self.program.ops.get(index) else {
             return None;
         };
@@ -99,12 +118,12 @@ impl Lowering<'_> {
             && self.rows_of(out) == self.shape.batch
             && bytes.is_multiple_of(PIECE);
         let table = Place::Weight(Derived::Plain { id: table, bf16: self.factor().is_bf16() });
-        copies.then_some(Embedded { pieces: bytes / PIECE, table, rows: out })
+        copies.then_some(Copied { pieces: bytes / PIECE, table, rows: out })
     }
 }
 
 /// A row of a table, copied by a draw.
-struct Embedded {
+struct Copied {
     /// Of [`PIECE`] bytes.
     pieces: usize,
     table: Place,

@@ -15,6 +15,7 @@ mod library;
 mod norm;
 #[cfg(test)]
 mod published;
+mod ready;
 mod rows;
 mod step;
 mod storage;
@@ -28,6 +29,7 @@ use device::layout::{Block, pack};
 use device::program::{Op, Program, Rows};
 use device::{Catalog, ValueId};
 
+pub(crate) use ready::Ready;
 pub(crate) use step::{Arg, Derived, Field, Matmul, Place, Step};
 pub use storage::Precision;
 pub(crate) use storage::Storage;

@@ -215,12 +215,17 @@ fn a_step_of_few_rows_is_five_launches_a_layer_and_one_a_draw() {
             }
         });
         // 28 layers of the talker; 15 passes of five layers of the code predictor, and a draw after each as after the
-        // talker. No pass lays its keys down first, and no draw has its id placed or looked up after it.
+        // talker. No pass lays its keys down first, and no draw has its id placed or looked up after it, or what was
+        // looked up projected or normed.
         let of = |family: &str| counts.get(family).copied().unwrap_or(0);
         assert_eq!(
             [of("attend_pair_pages"), of("attend_frame"), of("sample")],
             [28, 75, 16],
             "{name}: {counts:?}"
         );
+        let launches: usize = counts.values().sum();
+        // Five a layer; a head and a draw a frame's code; what brings text and codes in, and the frame's first two positions.
+        let beside = if *name == "1.7B" { 14 } else { 15 };
+        assert_eq!(launches, 5 * (28 + 75) + 2 * 16 + beside, "{name}: {counts:?}");
     }
 }

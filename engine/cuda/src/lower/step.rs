@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use device::{PagedId, StateId, ValueId, WeightId};
 
+use super::Ready;
+
 /// A weight in the form a kernel reads it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Derived {
@@ -23,6 +25,8 @@ pub(crate) enum Derived {
     SnakeInverse { alpha: WeightId, beta: WeightId },
     /// Matrices with the same columns, one below the other, in bf16.
     Stacked { ids: Vec<WeightId> },
+    /// A table's rows as readers of drawn ids want them.
+    Ready(Ready),
     /// Addresses of tables.
     Tables { ids: Vec<WeightId>, bf16: bool },
     /// `theta^(-2i/dim)` for half a head; `theta` by its bits.
