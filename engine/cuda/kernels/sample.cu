@@ -66,10 +66,12 @@ constexpr int THREADS = 256;
 constexpr int AT_ONCE = 8;
 // Scores a thread keeps in registers while the k-th greatest is sought; the rest of a larger vocabulary stays shared.
 constexpr int OWN = 16;
+// Keys that are as soon sorted as brought down to fewer.
+constexpr int SORTED = 128;
 
-// The k-th greatest score of a block's keys, or any score between it and the next lower one: halves what lies between
-// `low`, which at least k reach, and `high`, which fewer than k exceed.
-__device__ __forceinline__ u32 kth_greatest(const u64* keys, int count, int k, u32 low, u32 high) {
+// A score that at least `k` of a block's keys reach and at most `most`, where there is one; else the k-th greatest. Halves
+// what lies between `low`, which at least k reach, and `high`, which fewer than k exceed.
+__device__ __forceinline__ u32 about_kth(const u64* keys, int count, int k, int most, u32 low, u32 high) {
     __shared__ u32 counts[2][THREADS / 32];
     u32 own[OWN];
 #pragma unroll
@@ -90,7 +92,7 @@ __device__ __forceinline__ u32 kth_greatest(const u64* keys, int count, int k, u
         for (int w = 0; w < THREADS / 32; w++) all += counts[round][w];
         if (all >= (u32)k) low = middle;
         else high = middle - 1;
-        if (all == (u32)k) break;
+        if (all >= (u32)k && all <= (u32)most) break;
     }
     return low;
 }
@@ -224,7 +226,8 @@ extern "C" __global__ void __launch_bounds__(256) sample(const __grid_constant__
 
     if (!greedy) {
         u32 lowest = order(minus_infinity()), threshold = lowest + 1;
-        if (top_k > 0 && top_k < V) threshold = max(threshold, kth_greatest(keys, V, top_k, lowest, (u32)(best >> 32)));
+        bool cut = top_k > 0 && top_k < V;
+        if (cut) threshold = max(threshold, about_kth(keys, V, top_k, max(top_k, SORTED), lowest, (u32)(best >> 32)));
         if (threadIdx.x == 0) kept = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < V; i += THREADS) {
@@ -234,6 +237,15 @@ extern "C" __global__ void __launch_bounds__(256) sample(const __grid_constant__
         __syncthreads();
         int n = (int)kept;
         sort_descending(list, n);
+        if (cut && top_k < n) {
+            // All that tie with the k-th stay.
+            u32 kth = (u32)(list[top_k - 1] >> 32);
+            for (int i = threadIdx.x; i < n; i += THREADS) {
+                if ((u32)(list[i] >> 32) >= kth && (i + 1 == n || (u32)(list[i + 1] >> 32) < kth)) kept = i + 1;
+            }
+            __syncthreads();
+            n = (int)kept;
+        }
         drawn = 0;
         if (n > 0) {
             // Sums in the order of the reference, one after the other; all else by all threads.
