@@ -51,13 +51,16 @@ def served(streams, codec):
             time.sleep(2)
             address = re.search(r"http://(127\.0\.0\.1:\d+)", log.read_text()).group(1)
             adapter = "native" if codec == "opus" else f"native+{codec}"
-            begun = server_seconds(server.pid)
+            begun, bench, busy, at = server_seconds(server.pid), ended_seconds(), machine_seconds(), time.monotonic()
             done = subprocess.run([BINARY, "bench", "--target", f"tape={adapter},http://{address}", "--workload", str(workload), "--rate", str(streams / SECONDS),
                                    "--window", "30s", "--json", str(report)], capture_output=True, text=True, timeout=300)
+            took, busy, bench = time.monotonic() - at, machine_seconds() - busy, ended_seconds() - bench
+            server_s = server_seconds(server.pid) - begun
+            others = round(max(0, busy - server_s - bench) / took, 2)
             rate = json.loads(report.read_text())["targets"][0]["rates"][0]
             return {"streams": streams, "codec": codec, "cores": rate["generator_cpu"], "late_ms_p99": rate["generator_late_ms"], "no_stall": rate["no_stall"],
                     "completed": rate["completed"], "offered": rate["offered"], "ttfa_p99_ms": rate["ttfa_ms"]["p99"], "refused": sum(rate["refused_by"].values()),
-                    "server_core_s": round(server_seconds(server.pid) - begun, 2), "is_the_limit": "is the limit" in done.stdout + done.stderr}
+                    "server_core_s": round(server_s, 2), "server_cores": round(server_s / took, 2), "others_cores": others, "is_the_limit": "is the limit" in done.stdout + done.stderr}
         finally:
             server.terminate()
             server.wait()
@@ -67,6 +70,18 @@ def server_seconds(pid):
     """Processor time of a process so far."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def ended_seconds():
+    """Processor time of all children that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def machine_seconds():
+    """Processor time of everything on this machine so far."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def main():

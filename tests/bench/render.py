@@ -180,9 +180,9 @@ def generator(data: dict) -> str:
               [row(str(count), [it for it in tape["rows"] if it["streams"] == count]) for count in counts]),
         f"Beside a whole server with the scripted engine on the same {served['machine_cores']} cores (`python3 tests/bench/generator.py server` at commit "
         f"{served['commit']}, a run each):", "",
-        *grid(["streams", "wire", "generator's cores", "late, p99", "no stall", "completed", "TTFA p99", "warns that it is the limit"],
-              [[str(it["streams"]), it["codec"], f"{it['cores']:.2f}", f"{it['late_ms_p99']:.1f} ms", f"{100 * it['no_stall']:.2f}%",
-                f"{it['completed']} of {it['offered']}", f"{it['ttfa_p99_ms']:.0f} ms", "yes" if it["is_the_limit"] else "no"] for it in served["rows"]]),
+        *grid(["streams", "wire", "generator's cores", "server's", "others'", "late, p99", "no stall", "completed", "refused", "TTFA p99", "warns that it is the limit"],
+              [[str(it["streams"]), it["codec"], f"{it['cores']:.2f}", f"{it['server_cores']:.2f}", f"{it['others_cores']:.2f}",
+                f"{it['late_ms_p99']:.1f} ms", f"{100 * it['no_stall']:.2f}%", f"{it['completed']} of {it['offered']}", str(it["refused"]), f"{it['ttfa_p99_ms']:.0f} ms", "yes" if it["is_the_limit"] else "no"] for it in served["rows"]]),
     ]
     return "\n".join(lines).rstrip()
 

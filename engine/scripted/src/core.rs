@@ -21,6 +21,9 @@ pub struct Core {
     script: Script,
     control: ControlTokens,
     contexts: BTreeMap<ContextId, Speech>,
+    /// When each context has something to do, earliest first: with thousands of them, a walk over all at every event is
+    /// what the engine would spend its time on.
+    due: BTreeSet<(Tick, ContextId)>,
     outputs: VecDeque<(ContextId, Output)>,
     launches: VecDeque<LaunchSpan>,
     next_context: u64,
@@ -41,6 +44,7 @@ impl Core {
             script,
             clips: BTreeSet::new(),
             contexts: BTreeMap::new(),
+            due: BTreeSet::new(),
             outputs: VecDeque::new(),
             launches: VecDeque::new(),
             next_context: 1,
@@ -88,6 +92,7 @@ impl Core {
                 free_at: None,
                 stalled: false,
                 usage: Usage::default(),
+                due: Tick::NEVER,
             },
         );
         Ok(id)
@@ -181,28 +186,32 @@ impl Core {
         self.end(id, FinishReason::Failed, Some(EngineError::OutputFull));
     }
 
-    /// Makes everything that exists by `now`.
-    pub fn handle_timeout(&mut self, now: Tick) {
-        let ids: Vec<ContextId> = self.contexts.keys().copied().collect();
-        for id in ids {
-            self.speak(id, now);
+    /// Makes everything that exists by `now`. Counts the contexts it looked at.
+    pub fn handle_timeout(&mut self, now: Tick) -> usize {
+        let over = self.due.range(..=(now, ContextId(u64::MAX)));
+        let mut ids: Vec<ContextId> = over.map(|(_, id)| *id).collect();
+        // In the order in which they were opened, however late this call comes.
+        ids.sort_unstable();
+        for id in &ids {
+            self.speak(*id, now);
         }
+        ids.len()
     }
 
     pub fn poll_output(&mut self) -> Option<(ContextId, Output)> {
         self.outputs.pop_front()
     }
 
+    /// Whether [`Core::poll_output`] has something.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !self.outputs.is_empty()
+    }
+
     /// When [`Core::handle_timeout`] has something to do; [`Tick::NEVER`] when only a command can.
     #[must_use]
-    pub fn poll_timeout(&self, now: Tick) -> Tick {
-        let due = |speech: &Speech| match self.next_of(speech, now) {
-            Next::Chunk { at, .. } => at,
-            Next::Rest { until } => until,
-            Next::SegmentEnd | Next::Finish => now,
-            Next::Wait => Tick::NEVER,
-        };
-        self.contexts.values().map(due).min().unwrap_or(Tick::NEVER)
+    pub fn poll_timeout(&self) -> Tick {
+        self.due.first().map_or(Tick::NEVER, |(at, _)| *at)
     }
 
     #[must_use]
@@ -270,7 +279,7 @@ impl Core {
         speech.next(now, chunk, self.script.frames_per_character, &limits)
     }
 
-    /// Advances one context as far as `now` allows.
+    /// Advances one context as far as `now` allows, and notes when it can go on.
     fn speak(&mut self, id: ContextId, now: Tick) {
         loop {
             let Some(speech) = self.contexts.get(&id) else { return };
@@ -278,7 +287,21 @@ impl Core {
                 Next::Chunk { frames, at } if at <= now => self.chunk(id, frames, at, now),
                 Next::SegmentEnd => self.segment_end(id),
                 Next::Finish => self.end(id, FinishReason::Done, None),
-                Next::Chunk { .. } | Next::Rest { .. } | Next::Wait => return,
+                Next::Chunk { at, .. } => return self.wait(id, at),
+                Next::Rest { until } => return self.wait(id, until),
+                Next::Wait => return self.wait(id, Tick::NEVER),
+            }
+        }
+    }
+
+    /// Until then only a command can move a context on.
+    fn wait(&mut self, id: ContextId, until: Tick) {
+        let Some(speech) = self.contexts.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut speech.due, until);
+        if before != until {
+            self.due.remove(&(before, id));
+            if until != Tick::NEVER {
+                self.due.insert((until, id));
             }
         }
     }
@@ -346,6 +369,7 @@ impl Core {
 
     fn end(&mut self, id: ContextId, reason: FinishReason, error: Option<EngineError>) {
         let Some(speech) = self.contexts.remove(&id) else { return };
+        self.due.remove(&(speech.due, id));
         let counter = match reason {
             FinishReason::Cancelled => &mut self.stats.finished_cancelled,
             FinishReason::Capped => &mut self.stats.finished_capped,

@@ -30,6 +30,8 @@ struct Shared {
 struct State {
     core: Core,
     sinks: BTreeMap<ContextId, Arc<dyn OutputSink>>,
+    /// Until when the thread sleeps, if it does.
+    asleep_until: Tick,
     closed: bool,
 }
 
@@ -40,7 +42,8 @@ impl Scripted {
     /// When the operating system gives no thread.
     pub fn start(script: Script, origin: Instant) -> std::io::Result<Arc<Self>> {
         let info = Arc::new(describe(&script));
-        let state = State { core: Core::new(script.clone()), sinks: BTreeMap::new(), closed: false };
+        let core = Core::new(script.clone());
+        let state = State { core, sinks: BTreeMap::new(), asleep_until: Tick::ZERO, closed: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new(), origin });
         let ready_at = shared.now() + contract::Span::from_millis(script.warm_up_ms as i64);
         let weak = Arc::downgrade(&shared);
@@ -51,8 +54,12 @@ impl Scripted {
     fn with<T>(&self, act: impl FnOnce(&mut State, Tick) -> T) -> T {
         let mut state = self.shared.lock();
         let answer = act(&mut state, self.shared.now());
+        // Most of what is said, reports above all, gives the thread nothing to do before it wakes anyway.
+        let wake = state.core.has_output() || state.core.poll_timeout() < state.asleep_until;
         drop(state);
-        self.shared.wake.notify_one();
+        if wake {
+            self.shared.wake.notify_one();
+        }
         answer
     }
 }
@@ -159,8 +166,10 @@ fn drive(shared: &Weak<Shared>) {
             batch.extend(sink.map(|sink| (id, sink, output)));
         }
         if batch.is_empty() {
-            let due = state.core.poll_timeout(shared.now()).since(shared.now()).as_micros();
+            let until = state.core.poll_timeout();
+            let due = until.since(shared.now()).as_micros();
             if due > 0 {
+                state.asleep_until = until;
                 // The wait has an upper bound so that a forgotten handle cannot keep the thread.
                 let wait = Duration::from_micros(due.unsigned_abs()).min(Duration::from_secs(1));
                 drop(shared.wake.wait_timeout(state, wait));

@@ -32,6 +32,8 @@ pub(crate) struct Speech {
     pub(crate) free_at: Option<Tick>,
     pub(crate) stalled: bool,
     pub(crate) usage: Usage,
+    /// When it stands among what is due; `NEVER` while it does not.
+    pub(crate) due: Tick,
 }
 
 /// What a context can do at a given time.

@@ -28,7 +28,7 @@ fn run(core: &mut Core, mut now: Tick, until: Tick) -> Vec<(Tick, ContextId, Out
         while let Some((id, output)) = core.poll_output() {
             outputs.push((now, id, output));
         }
-        let due = core.poll_timeout(now);
+        let due = core.poll_timeout();
         if due > until || due == Tick::NEVER {
             return outputs;
         }
@@ -144,4 +144,28 @@ fn refusals_say_why_and_take_no_place() {
     let token = "<|im_end|>".to_owned();
     assert_eq!(core.push_text(Tick::ZERO, id, "a <|im_end|> b"), Err(EngineError::ControlToken { token }));
     assert_eq!(core.stats().refused, 3);
+}
+
+#[test]
+fn whoever_rests_costs_those_who_speak_nothing() {
+    let mut core = Core::new(Script::default());
+    let start = Tick::ZERO;
+    for _ in 0..1_000 {
+        let id = core.open(&request("instant")).expect("a known voice");
+        core.playback(start, id, Playback::Paused { played: Span::ZERO });
+        core.push_text(start, id, &"x".repeat(1_000)).expect("open");
+    }
+    // All have made what a listener may have in hand.
+    run(&mut core, start, Tick::from_millis(100));
+    let id = core.open(&request("steady")).expect("a known voice");
+    core.push_text(Tick::from_millis(100), id, &"x".repeat(50)).expect("open");
+    let (mut looked_at, mut chunks) = (0, 0);
+    while core.poll_timeout() != Tick::NEVER {
+        let now = core.poll_timeout();
+        looked_at += core.handle_timeout(now);
+        while core.poll_output().is_some() {
+            chunks += 1;
+        }
+    }
+    assert_eq!((chunks, looked_at), (5, 5));
 }

@@ -39,6 +39,8 @@ struct Measuring {
     target: Arc<Target>,
     chooser: Chooser,
     rates: Vec<Rate>,
+    /// Short windows of a search; they stand in the report until it has its answer.
+    guides: Vec<Rate>,
     gone: bool,
 }
 
@@ -91,7 +93,13 @@ pub async fn run(
             said.notes.push(format!("{}: {what}", target.name));
         }
         let chooser = rates.chooser(window);
-        measuring.push(Measuring { target: Arc::new(target), chooser, rates: Vec::new(), gone });
+        measuring.push(Measuring {
+            target: Arc::new(target),
+            chooser,
+            rates: Vec::new(),
+            guides: Vec::new(),
+            gone,
+        });
     }
     while !over {
         let mut asked = false;
@@ -133,24 +141,48 @@ impl Measuring {
             self.gone = rate.failed == rate.offered || !rate.frames_wrong.is_empty();
         }
         limited(name, &rate, cores, &mut said.notes);
-        self.chooser.taken(&rate);
         if was_cut {
             said.notes.push(format!("{name} at {}/s was cut short after {} s", rate.rate, rate.window_s));
         } else if rate.offered == 0 && next.reported {
             said.notes.push(format!("{name} at {}/s: {NOBODY_CAME}", rate.rate));
         }
-        if (next.reported || was_cut) && rate.offered > 0 {
-            self.rates.push(rate);
+        // What is not known whole decides nothing.
+        if !was_cut {
+            self.chooser.taken(&rate);
         }
+        let kept = if next.reported || was_cut { &mut self.rates } else { &mut self.guides };
+        kept.extend((rate.offered > 0).then_some(rate));
         was_cut
     }
 }
 
 /// Puts what is known by now into the report.
 fn complete(report: &mut Report, measuring: &[Measuring], said: &Said) {
-    let target = |one: &Measuring| TargetReport::new(one.target.name.clone(), one.rates.clone());
+    let target = |one: &Measuring| {
+        let rates = with_guides(one.rates.clone(), &one.guides, &one.chooser);
+        TargetReport::new(one.target.name.clone(), rates)
+    };
     report.targets = measuring.iter().map(target).collect();
     report.notes.clone_from(&said.notes);
+    let searched = |one: &Measuring| guided(&one.target.name, &one.guides, &one.chooser);
+    report.notes.extend(measuring.iter().filter_map(searched));
+}
+
+/// The rates of a report: of a search without an answer also the short windows that were to lead to it, marked.
+pub(crate) fn with_guides(mut rates: Vec<Rate>, guides: &[Rate], chooser: &Chooser) -> Vec<Rate> {
+    if chooser.offer().is_some() {
+        rates.extend(guides.iter().map(|rate| Rate { cut_short: true, ..rate.clone() }));
+    }
+    rates
+}
+
+/// What is to be said of them.
+pub(crate) fn guided(name: &str, guides: &[Rate], chooser: &Chooser) -> Option<String> {
+    let first = guides.first().filter(|_| chooser.offer().is_some())?;
+    Some(format!(
+        "{name}: the search has no answer yet; its windows of {} s tell no capacity",
+        first.window_s
+    ))
 }
 
 /// Said of a window in which no request fell.

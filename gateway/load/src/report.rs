@@ -66,7 +66,8 @@ pub struct Rate {
     /// stalled or broke off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_in_1s: Option<f64>,
-    /// The run was ended in it: what had ended by then, and what had missed its target.
+    /// The run was ended in it: what had ended by then, and what had missed its target. So are the short windows marked
+    /// that guided a search which found no answer: neither tells a capacity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut_short: bool,
     /// Requests a second with first audio within 200 ms and no stall.

@@ -8,7 +8,7 @@ use load::target::Target;
 use tokio::sync::watch;
 
 use super::CommandError;
-use super::measuring::{MeasureFlags, tell, usage};
+use super::measuring::{MeasureFlags, interrupted, tell, usage};
 
 #[derive(Args, Debug)]
 pub(super) struct BenchFlags {
@@ -60,16 +60,8 @@ pub(super) fn run(flags: &BenchFlags) -> Result<(), CommandError> {
         .map_err(|error| CommandError::Failed(format!("cannot start the async runtime: {error}")))?;
     let run = runtime.block_on(async {
         let (cut, is_cut) = watch::channel(false);
-        tokio::spawn(async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                // The run may be over already.
-                let _told = cut.send(true);
-                // A second one ends the process at once.
-                drop(tokio::signal::ctrl_c().await);
-                std::process::exit(1);
-            }
-            std::future::pending::<()>().await;
-        });
+        // The run may be over already.
+        tokio::spawn(interrupted(move || _ = cut.send_replace(true)));
         let progress = |line: String| tell(&line);
         let so_far = |report: &Report| flags.measure.keep(report);
         let witness = Witness { progress: &progress, so_far: &so_far, cut: is_cut };

@@ -107,6 +107,16 @@ impl MeasureFlags {
     }
 }
 
+/// Has a run ended with what it has at the first Ctrl-C, by `cut`; a second one ends the process at once. Never ends itself.
+pub(super) async fn interrupted(cut: impl Fn()) {
+    if tokio::signal::ctrl_c().await.is_ok() {
+        cut();
+        drop(tokio::signal::ctrl_c().await);
+        std::process::exit(1);
+    }
+    std::future::pending::<()>().await;
+}
+
 /// Whether a file can be written, found out before anything is measured.
 pub(super) fn writable(file: &Path) -> Result<(), CommandError> {
     // A pipe that were opened and closed here would have ended for its reader.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use load::sim::{Decided, ProfileFile, Scene, Variant};
@@ -9,7 +11,7 @@ use load::workload::Workload;
 use serde_json::json;
 
 use super::CommandError;
-use super::measuring::{MeasureFlags, tell, usage, writable};
+use super::measuring::{MeasureFlags, interrupted, tell, usage, writable};
 
 #[derive(Args, Debug)]
 pub(super) struct SimulateFlags {
@@ -54,7 +56,14 @@ pub(super) fn run(flags: &SimulateFlags) -> Result<(), CommandError> {
     measure.writable()?;
     flags.decisions.as_deref().map_or(Ok(()), writable)?;
     let progress = |line: String| tell(&line);
-    let simulated = load::sim::run(&scene, &variants, rates, measure.window, &progress);
+    let cut = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&cut);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime =
+        runtime.map_err(|error| CommandError::Failed(format!("cannot listen for Ctrl-C: {error}")))?;
+    runtime.spawn(interrupted(move || told.store(true, Ordering::Relaxed)));
+    let simulated = load::sim::run(&scene, &variants, rates, measure.window, &progress, &cut);
+    runtime.shutdown_background();
     let simulated = simulated.map_err(|error| usage(&error))?;
     measure.publish(&simulated.report)?;
     if let Some(file) = &flags.decisions {

@@ -1,5 +1,6 @@
 //! The commands that measure, as processes: what they take, print, write and refuse.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -376,6 +377,31 @@ fn simulate_and_plan_write_what_they_print() {
     let plan = voxlane(&["plan", "--profile", "h100-published", "--devices", "4"]);
     assert_eq!(plan.status.code(), Some(0), "{}", stderr(&plan));
     assert!(stdout(&plan).lines().count() > 5);
+}
+
+#[test]
+fn ctrl_c_ends_a_simulation_with_the_rates_that_were_whole() {
+    let json = folder("cut-simulation").join("report.json");
+    let mut command = binary();
+    // Far more rates than are over when the first one is told.
+    command.args(["simulate", "--profile", "h100-published", "--workload", "seed-tts", "--window", "3s"]);
+    command.args(["--rate", "0.5:0.001:1.4", "--seeds", "50", "--json", &text(&json)]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    // The first rate is whole; the command listens for the signal since before it began.
+    assert!(lines.next().expect("a line").expect("readable").contains("at 0.5/s: attained"));
+    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(interrupted.expect("kill").success());
+    lines.for_each(drop);
+    let output = child.wait_with_output().expect("ends");
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let report: Report =
+        serde_json::from_str(&std::fs::read_to_string(&json).expect("written")).expect("a report");
+    let rates = &report.targets[0].rates;
+    assert!((1..900).contains(&rates.len()) && !rates[0].cut_short, "{}", rates.len());
+    // At most the one under way is not whole, and it comes last.
+    assert!(rates.iter().rev().skip(1).all(|rate| !rate.cut_short), "{rates:?}");
+    assert!(stdout(&output).contains("capacity (requests/s): 0."), "{}", stdout(&output));
 }
 
 #[test]

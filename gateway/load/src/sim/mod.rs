@@ -14,12 +14,13 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use contract::Span;
 
 use crate::arrivals::arrivals;
-use crate::bench::{FULL_WINDOW, NOBODY_CAME};
+use crate::bench::{FULL_WINDOW, NOBODY_CAME, guided, with_guides};
 use crate::mood::Moods;
 use crate::open_loop::lead_in;
 use crate::rates::{Offer, Rates};
@@ -71,6 +72,16 @@ pub struct Simulated {
 /// # Errors
 /// [`ProfileError`] for a profile or a variant that cannot be run.
 pub fn offer(scene: &Scene<'_>, variant: &Variant, offer: Offer) -> Result<(Rate, Decided), ProfileError> {
+    offer_until(scene, variant, offer, &AtomicBool::new(false))
+}
+
+/// The same, until `cut` turns true: then of the seeds that were over by then.
+fn offer_until(
+    scene: &Scene<'_>,
+    variant: &Variant,
+    offer: Offer,
+    cut: &AtomicBool,
+) -> Result<(Rate, Decided), ProfileError> {
     let Scene { profile, workload, moods, seeds } = scene;
     let profile = &*variant.device(profile);
     let lead = lead_in(offer.window);
@@ -80,20 +91,23 @@ pub fn offer(scene: &Scene<'_>, variant: &Variant, offer: Offer) -> Result<(Rate
         let seed = u64::from(seed);
         let schedule = arrivals(offer.rate, lead, offer.window, seed, workload.utterances.len(), moods);
         let config = variant.config(profile);
-        World::new(profile, variant, config, workload, &schedule, seed).map(World::run)
+        World::new(profile, variant, config, workload, &schedule, seed).map(|world| world.run(cut))
     });
+    let mut whole = 0;
     for world in worlds {
-        let (made, sched, reasons) = world?;
+        let Some((made, sched, reasons)) = world? else { continue };
+        whole += 1;
         outcomes.extend(made);
         for (reason, count) in reasons {
             *decided.reasons.entry(reason).or_insert(0) += count;
         }
         decided.counters.push(sched.snapshot().counters);
     }
-    Ok((Rate::of(offer.rate, offer.window, count(seeds), &outcomes), decided))
+    let rate = Rate::of(offer.rate, offer.window, whole, &outcomes);
+    Ok((Rate { cut_short: whole < count(seeds), ..rate }, decided))
 }
 
-/// A whole run: every variant, every rate its chooser asks for.
+/// A whole run: every variant, every rate its chooser asks for, until `cut` turns true; then with what it has.
 ///
 /// # Errors
 /// As [`offer`].
@@ -103,6 +117,7 @@ pub fn run(
     rates: Rates,
     window: Span,
     progress: &(dyn Fn(String) + Sync),
+    cut: &AtomicBool,
 ) -> Result<Simulated, ProfileError> {
     let profile = scene.profile;
     let mut report = Report {
@@ -121,22 +136,36 @@ pub fn run(
     }
     let runs = side_by_side(variants.iter(), |variant| {
         let mut chooser = rates.chooser(window);
-        let mut measured = Vec::new();
+        let (mut measured, mut guides) = (Vec::new(), Vec::new());
         let mut decisions = Vec::new();
         let mut notes = Vec::new();
-        while let Some(next) = chooser.offer() {
-            let (rate, decided) = offer(scene, variant, next)?;
-            progress(crate::bench::line(&variant.name, &rate));
-            chooser.taken(&rate);
-            if next.reported && rate.offered > 0 {
+        let name = &variant.name;
+        while let Some(next) = chooser.offer().filter(|_| !cut.load(Ordering::Relaxed)) {
+            let (rate, decided) = offer_until(scene, variant, next, cut)?;
+            if rate.cut_short {
+                let seeds = decided.counters.len();
+                notes.push(format!("{name} at {}/s was cut short after {seeds} seeds", rate.rate));
+            } else {
+                progress(crate::bench::line(name, &rate));
+                chooser.taken(&rate);
+            }
+            let reported = next.reported || rate.cut_short;
+            if reported && rate.offered > 0 {
                 decisions.push((rate.rate, decided));
                 measured.push(rate);
-            } else if next.reported {
-                notes.push(format!("{} at {}/s: {NOBODY_CAME}", variant.name, rate.rate));
+            } else if rate.offered > 0 {
+                guides.push(rate);
+            } else if reported && !rate.cut_short {
+                notes.push(format!("{name} at {}/s: {NOBODY_CAME}", rate.rate));
             }
         }
-        notes.extend(chooser.open_end().map(|what| format!("{}: {what}", variant.name)));
-        Ok((TargetReport::new(variant.name.clone(), measured), decisions, notes))
+        notes.extend(chooser.open_end().map(|what| format!("{name}: {what}")));
+        notes.extend(guided(name, &guides, &chooser));
+        if measured.is_empty() && guides.is_empty() && chooser.offer().is_some() {
+            notes.push(format!("{name}: nothing was whole when the run was cut short"));
+        }
+        let measured = with_guides(measured, &guides, &chooser);
+        Ok((TargetReport::new(name.clone(), measured), decisions, notes))
     });
     let mut log = BTreeMap::new();
     for run in runs {

@@ -1,5 +1,7 @@
 //! Which split of a device carries most: every one that was measured, simulated under the same load.
 
+use std::sync::atomic::AtomicBool;
+
 use contract::{Partition, Span, Stage};
 use serde::{Deserialize, Serialize};
 
@@ -102,7 +104,14 @@ fn capacity(profile: &ProfileFile, workload: &Workload) -> Result<f64, ProfileEr
     let bound =
         plan::rank(profile, 1, workload)?.first().map_or(1.0, |layout| layout.requests_per_s).max(0.02);
     let rates = Rates::Search { low: bound * 0.5, high: bound * 1.2 };
-    let simulated = super::run(&scene, &[Variant::plain(&profile.name)], rates, WINDOW, &|_| {})?;
+    let simulated = super::run(
+        &scene,
+        &[Variant::plain(&profile.name)],
+        rates,
+        WINDOW,
+        &|_| {},
+        &AtomicBool::new(false),
+    )?;
     Ok(simulated
         .report
         .targets

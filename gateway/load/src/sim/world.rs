@@ -1,6 +1,7 @@
 //! Virtual time: the real scheduler and playback clock, a device at a profile's costs, and listeners.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use contract::{ContextId, FinishReason, Partition, Playback, Span, Stage, Tick};
 use sched::{
@@ -77,19 +78,23 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Runs until every request has ended, or patience has; gives the outcomes of those that count.
-    pub(crate) fn run(mut self) -> (Vec<Outcome>, Sched, Reasons) {
+    /// Runs until every request has ended, or patience has; gives the outcomes of those that count. `None`
+    /// when `cut` turned true before.
+    pub(crate) fn run(mut self, cut: &AtomicBool) -> Option<(Vec<Outcome>, Sched, Reasons)> {
         let longest = self.workload.utterances.iter().map(|it| it.spoken_s()).fold(0.0, f64::max);
         let last = self.schedule.last().map_or(Span::ZERO, |arrival| arrival.at);
         let give_up = BEGIN + last + PATIENCE + Span::from_millis((longest * 1_000.0) as i64);
         while let Some(next) = self.next_tick().filter(|next| *next <= give_up) {
+            if cut.load(Ordering::Relaxed) {
+                return None;
+            }
             self.now = self.now.max(next);
             self.step();
         }
         for index in 0..self.schedule.len() {
             self.end(index, Ending::Unfinished);
         }
-        (self.outcomes, self.sched, self.reasons)
+        Some((self.outcomes, self.sched, self.reasons))
     }
 
     fn next_tick(&self) -> Option<Tick> {

@@ -317,3 +317,35 @@ async fn of_a_run_that_is_cut_short_whoever_had_missed_the_target_counts_and_no_
     assert_eq!(rate.failed, rate.offered - rate.completed, "{rate:?}");
     assert_eq!(run.report.targets[0].capacity["90"], None);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_that_is_cut_short_keeps_its_short_windows_and_says_that_they_tell_no_capacity() {
+    let target = server(|socket| async move {
+        let mut socket = until_text(socket, 24_000).await;
+        let _sent = socket.send(packet(1, 20)).await;
+        let _sent = socket.send(end(usage(1))).await;
+        while next_json(&mut socket).await.is_some() {}
+    })
+    .await;
+    let target = Target::parse(&format!("a=native+pcm,ws://{target}")).expect("valid");
+    let (cut, is_cut) = watch::channel(false);
+    let (told, kept) = (AtomicU32::new(0), std::sync::Mutex::new(Vec::new()));
+    let progress = |line: String| {
+        if line.contains("attained") && told.fetch_add(1, Relaxed) == 1 {
+            cut.send_replace(true);
+        }
+    };
+    let so_far = |report: &load::report::Report| {
+        kept.lock().expect("nobody panics").push(report.targets[0].rates.len());
+    };
+    let witness = Witness { progress: &progress, so_far: &so_far, cut: is_cut };
+    let rates = Rates::search("20:80").expect("valid");
+    let run = run(vec![target], settings(&[]), rates, Span::from_millis(2_000), witness).await;
+    let target = &run.report.targets[0];
+    assert_eq!(target.rates.len(), 2, "{target:?}");
+    assert!(target.rates.iter().all(|rate| rate.cut_short && rate.window_s == 0.5), "{target:?}");
+    assert_eq!(target.capacity["90"], None);
+    assert!(run.report.notes.iter().any(|note| note.contains("windows of 0.5 s tell no capacity")));
+    // What ends the process in the middle of a search loses one window.
+    assert_eq!(kept.into_inner().expect("nobody panics")[..2], [1, 2]);
+}

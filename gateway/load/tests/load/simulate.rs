@@ -1,5 +1,7 @@
 //! The simulator: deterministic, honest about its profile, and the guard of scheduling quality.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use contract::Span;
 use load::mood::Moods;
 use load::rates::{Offer, Rates};
@@ -136,7 +138,7 @@ fn a_search_finds_the_same_capacity_as_a_sweep() {
         let window = Span::from_millis(60_000);
         let (profile, moods) = (small(), Moods::default());
         let scene = Scene { profile: &profile, workload: &workload, moods: &moods, seeds: 0..4 };
-        let run = load::sim::run(&scene, &variants, rates, window, &|_| {});
+        let run = load::sim::run(&scene, &variants, rates, window, &|_| {}, &AtomicBool::new(false));
         run.expect("it runs").report.targets[0].capacity["90"]
     };
     let found = |rates, search| capacity(rates, search).expect("a rate that attains");
@@ -150,7 +152,14 @@ fn a_window_in_which_nobody_came_is_said_and_tells_no_capacity() {
         (small(), Workload::load("seed-tts").expect("built in"), Moods::default());
     let scene = Scene { profile: &profile, workload: &workload, moods: &moods, seeds: 0..1 };
     let rates = Rates::sweep("0.01:1.99:2").expect("valid");
-    let run = load::sim::run(&scene, &[Variant::plain("a")], rates, Span::from_millis(3_000), &|_| {});
+    let run = load::sim::run(
+        &scene,
+        &[Variant::plain("a")],
+        rates,
+        Span::from_millis(3_000),
+        &|_| {},
+        &AtomicBool::new(false),
+    );
     let report = run.expect("it runs").report;
     let offered: Vec<f64> = report.targets[0].rates.iter().map(|rate| rate.rate).collect();
     assert_eq!((offered, report.targets[0].capacity["90"]), (vec![2.0], Some(2.0)));
@@ -243,4 +252,55 @@ fn splits_that_carry_alike_are_told_apart_by_the_quicker_step() {
     let judged = judge(&splits(&[(100, 32, 1.0, 1.0), (108, 24, 0.99, 1.0)]), &workload).expect("it runs");
     assert_eq!(judged.chosen, 1, "{judged:?}");
     assert!(judge(&splits(&[]), &workload).is_err_and(|error| error.to_string().contains("splits")));
+}
+
+#[test]
+fn a_simulation_that_is_cut_short_keeps_what_was_whole_and_says_of_what_it_tells_no_capacity() {
+    let (profile, moods) = (small(), Moods::default());
+    let workload = Workload::load("libritts").expect("built in");
+    let scene = Scene { profile: &profile, workload: &workload, moods: &moods, seeds: 0..1 };
+    let variants = [Variant::plain("a")];
+    let cut_after = |rates: &str, windows: usize| {
+        let rates = rates.strip_prefix("search ").map_or_else(|| Rates::sweep(rates), Rates::search);
+        let (cut, told) = (AtomicBool::new(false), std::sync::Mutex::new(0));
+        let progress = |_: String| {
+            let mut told = told.lock().expect("nobody panics");
+            *told += 1;
+            cut.store(*told == windows, Ordering::Relaxed);
+        };
+        let window = Span::from_millis(20_000);
+        load::sim::run(&scene, &variants, rates.expect("valid"), window, &progress, &cut).expect("it runs")
+    };
+    let sweep = cut_after("0.5:0.5:3", 2);
+    let rates = &sweep.report.targets[0].rates;
+    assert_eq!(
+        rates.iter().map(|rate| (rate.rate, rate.cut_short)).collect::<Vec<_>>(),
+        [(0.5, false), (1.0, false)]
+    );
+    assert_eq!(sweep.decided["a"].len(), 2);
+    assert_eq!(sweep.report.targets[0].capacity["90"], Some(1.0));
+
+    let search = cut_after("search 0.5:8", 3);
+    let target = &search.report.targets[0];
+    assert_eq!(target.rates.len(), 3, "{target:?}");
+    assert!(target.rates.iter().all(|rate| rate.cut_short && rate.window_s == 5.0), "{target:?}");
+    assert_eq!(target.capacity["90"], None);
+    assert!(search.report.notes.iter().any(|note| note.contains("windows of 5 s tell no capacity")));
+
+    let whole = cut_after("search 0.5:8", usize::MAX);
+    let target = &whole.report.targets[0];
+    assert!(target.rates.iter().all(|rate| !rate.cut_short && rate.window_s == 20.0), "{target:?}");
+    assert!(target.capacity["90"].is_some());
+
+    let nothing = load::sim::run(
+        &scene,
+        &variants,
+        Rates::sweep("1").expect("valid"),
+        Span::from_millis(20_000),
+        &|_| {},
+        &AtomicBool::new(true),
+    )
+    .expect("it runs");
+    assert!(nothing.report.targets[0].rates.is_empty());
+    assert!(nothing.report.notes.iter().any(|note| note.contains("nothing was whole")));
 }
