@@ -237,6 +237,7 @@ impl Metrics {
                 times("voxlane_engine_launch_seconds", &labels, spread);
             }
             times("voxlane_engine_round_seconds", &[], &stats.rounds);
+            times("voxlane_engine_round_device_seconds", &[], &stats.rounds_device);
         });
     }
 
@@ -359,6 +360,7 @@ fn describe() {
         ("voxlane_engine_pages_total", "Pages of the pool"),
         ("voxlane_engine_pages_used", "Pages owned by someone"),
         ("voxlane_engine_ready_chunks", "Chunks ready and not launched"),
+        ("voxlane_engine_round_device_seconds", "Part of such a round spent in calls to the device"),
         (
             "voxlane_engine_round_seconds",
             "Time the engine's thread took to schedule, when it launched anything",

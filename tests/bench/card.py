@@ -91,9 +91,9 @@ def launches(metrics):
     return [dict(zip(("stage", "lane", "frames", "rows"), shape)) | figures for shape, figures in sorted(found.items())]
 
 
-def host_us(metrics):
-    """Median and 99th percentile of the engine thread's rounds, in us."""
-    wanted = {f'voxlane_engine_round_seconds{{quantile="{q}"}}': name for q, name in (("0.5", "p50"), ("0.99", "p99"))}
+def host_us(metrics, part="round"):
+    """Median and 99th percentile of the engine thread's rounds, or of their part in the device's driver, in us."""
+    wanted = {f'voxlane_engine_{part}_seconds{{quantile="{q}"}}': name for q, name in (("0.5", "p50"), ("0.99", "p99"))}
     lines = (line.rpartition(" ") for line in metrics.splitlines())
     return {wanted[name]: round(float(value) * 1e6, 1) for name, _, value in lines if name in wanted}
 
@@ -121,7 +121,7 @@ def run(name, one, options, write):
                        "ready_s": round(ready, 1), **bench(one, rate, port, options, folder)}
                 with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10) as answer:
                     metrics = answer.read().decode()
-                row |= {"launches": list(filter(render.shown, launches(metrics))), "host_us": host_us(metrics)}
+                row |= {"launches": list(filter(render.shown, launches(metrics))), "host_us": host_us(metrics), "host_device_us": host_us(metrics, "round_device")}
                 write(row)
                 ttfa = row["ttfa_ms"]
                 print(f"{name} {one['workload']} {rate}/s: attained {row['attainment']['200']:.4f}, no stall {row['no_stall']:.4f}, refused "

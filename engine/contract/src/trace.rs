@@ -75,7 +75,9 @@ pub struct EngineStats {
     pub stages: BTreeMap<StageShape, Spread>,
     /// Time the engine's thread took, from what woke it until it waits again, when it launched anything.
     pub rounds: Spread,
-    /// The same of rounds in which a launch landed, by its stage; of several, the last in the order of stages.
+    /// Of those rounds, the part spent in calls to the device: launching, and asking what has ended.
+    pub rounds_device: Spread,
+    /// As `rounds`, of rounds in which a launch landed, by its stage; of several, the last in the order of stages.
     pub landings: BTreeMap<Stage, Spread>,
 }
 
@@ -130,6 +132,7 @@ impl EngineStats {
             self.stages.entry(*shape).or_default().add(spread);
         }
         self.rounds.add(&other.rounds);
+        self.rounds_device.add(&other.rounds_device);
         for (stage, spread) in &other.landings {
             self.landings.entry(*stage).or_default().add(spread);
         }

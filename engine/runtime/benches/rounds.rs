@@ -150,10 +150,12 @@ fn column(spread: &Spread) -> String {
 }
 
 fn main() {
-    println!("rounds: how many, median and p99 in us; of those that launched, then by the stage that landed");
     println!(
-        "{:>8} {:>22} {:>22} {:>22} {:>22} {:>9} {:>9}",
-        "contexts", "launched", "decode", "prefill", "codec", "lm rows", "refused"
+        "rounds: how many, median and p99 in us; of those that launched, of their calls to the device, then by the stage that landed"
+    );
+    println!(
+        "{:>8} {:>22} {:>22} {:>22} {:>22} {:>22} {:>9} {:>9}",
+        "contexts", "launched", "in device", "decode", "prefill", "codec", "lm rows", "refused"
     );
     let asked: Vec<u32> = std::env::args().filter_map(|word| word.parse().ok()).collect();
     for contexts in if asked.is_empty() { vec![1, 16, 64, 128, 256] } else { asked } {
@@ -163,8 +165,9 @@ fn main() {
             .map(|stage| column(&of(&after, stage).since(&of(&before, stage))));
         let launches = (after.lm.launches - before.lm.launches).max(1);
         println!(
-            "{contexts:>8} {} {} {:>9} {:>9}",
+            "{contexts:>8} {} {} {} {:>9} {:>9}",
             column(&after.rounds.since(&before.rounds)),
+            column(&after.rounds_device.since(&before.rounds_device)),
             stages.join(" "),
             (after.lm.rows - before.lm.rows) / launches,
             after.refused + after.finished_failed,

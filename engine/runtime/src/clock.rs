@@ -18,12 +18,18 @@ impl Clock {
     }
 
     #[must_use]
+    pub(crate) fn now(self) -> Tick {
+        Tick::after_start(self.elapsed())
+    }
+
+    /// As [`Clock::now`], for sums of times shorter than a tick.
+    #[must_use]
     #[expect(
         clippy::disallowed_methods,
         reason = "the engine loop reads time here and hands it on as a Tick"
     )]
-    pub(crate) fn now(self) -> Tick {
-        Tick::after_start(Instant::now().saturating_duration_since(self.start))
+    pub(crate) fn elapsed(self) -> Duration {
+        Instant::now().saturating_duration_since(self.start)
     }
 
     /// How long a thread may park so as to wake at `tick`, at most `longest`.

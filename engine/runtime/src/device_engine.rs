@@ -145,7 +145,8 @@ impl DeviceEngine {
             self.drain(now);
             self.publish(now);
             let took = self.clock.now().since(woken);
-            self.shared.round(took, self.flights.launched > launched, self.flights.landed.take());
+            let in_device = self.backend.take_spent();
+            self.shared.round(took, in_device, self.flights.launched > launched, self.flights.landed.take());
             if self.is_lost() || delivery.closing {
                 return;
             }

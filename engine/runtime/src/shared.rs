@@ -49,6 +49,7 @@ pub(crate) struct Shared {
 struct Times {
     stages: BTreeMap<StageShape, Spread>,
     rounds: Spread,
+    rounds_device: Spread,
     landings: BTreeMap<Stage, Spread>,
 }
 
@@ -241,14 +242,16 @@ impl Shared {
         launches.push_back(span);
     }
 
-    /// A round of the engine's thread took this long, in which something was launched, or landed.
-    pub(crate) fn round(&self, took: Span, launched: bool, landed: Option<Stage>) {
+    /// A round of the engine's thread took this long, in which something was launched, or landed; in calls to the
+    /// device, so much of it.
+    pub(crate) fn round(&self, took: Span, in_device: Span, launched: bool, landed: Option<Stage>) {
         if !launched && landed.is_none() {
             return;
         }
         let mut times = lock(&self.times);
         if launched {
             times.rounds.record(took);
+            times.rounds_device.record(in_device);
         }
         if let Some(stage) = landed {
             times.landings.entry(stage).or_default().record(took);
@@ -285,6 +288,7 @@ impl Shared {
         let times = lock(&self.times);
         stats.stages.clone_from(&times.stages);
         stats.rounds.clone_from(&times.rounds);
+        stats.rounds_device.clone_from(&times.rounds_device);
         stats.landings.clone_from(&times.landings);
         drop(times);
         stats.mailbox_depth = u32::try_from(self.mailbox.depth()).unwrap_or(u32::MAX);

@@ -208,7 +208,7 @@ fn open_backend(
 ) -> Result<Processor, OpenError> {
     let waker = Arc::downgrade(shared);
     let slots = capacity.slots as usize;
-    let clock = Arc::new(move || clock.now());
+    let ticks = Arc::new(move || clock.now());
     let notify = Arc::new(move || {
         if let Some(shared) = waker.upgrade() {
             shared.mailbox.knock();
@@ -216,16 +216,16 @@ fn open_backend(
     });
     let bell: Notify = notify.clone();
     let backend: Box<dyn Backend> = match &options.device {
-        _ if options.without.device => Box::new(IdleBackend::open(slots, clock, notify)?),
+        _ if options.without.device => Box::new(IdleBackend::open(slots, ticks, notify)?),
         DeviceChoice::Cpu { cores } => {
             options.without.check_on_cpu()?;
-            let mut cpu = CpuOptions::new(slots, clock, notify);
+            let mut cpu = CpuOptions::new(slots, ticks, notify);
             cpu.cores.clone_from(cores);
             cpu.lm_cores = options.split.map(|split| split.lm as usize);
             Box::new(CpuBackend::open(cpu)?)
         }
         DeviceChoice::Cuda { ordinal, precision, background_sms, kernels } => {
-            let mut cuda = CudaOptions::new(*ordinal, slots, clock, notify);
+            let mut cuda = CudaOptions::new(*ordinal, slots, ticks, notify);
             cuda.precision = *precision;
             let background = options.split.map_or(*background_sms, |split| split.background);
             cuda.background_exactly = options.split.is_some();
@@ -235,11 +235,9 @@ fn open_backend(
         }
     };
     let faults = &options.faults;
-    Ok(Processor::new(if faults.is_empty() {
-        backend
-    } else {
-        Box::new(Faulty::new(backend, faults.clone(), bell))
-    }))
+    let backend =
+        if faults.is_empty() { backend } else { Box::new(Faulty::new(backend, faults.clone(), bell)) };
+    Ok(Processor::new(backend, clock))
 }
 
 pub(crate) struct Warming<'a> {

@@ -145,6 +145,10 @@ fn the_times_of_launches_are_kept_by_stage_lane_and_rows() {
         "{middle} us of {shortest} to {longest}"
     );
     assert!(stats.rounds.count() > 0 && stats.rounds.quantile(0.5) > Span::ZERO);
+    // Of each round, the part spent in calls to the device.
+    let (rounds, in_device) = (stats.rounds, stats.rounds_device);
+    assert_eq!(in_device.count(), rounds.count());
+    assert!(in_device.sum_us() > 0 && in_device.sum_us() < rounds.sum_us(), "{in_device:?} of {rounds:?}");
 }
 
 fn length(span: &LaunchSpan) -> u64 {

@@ -7,9 +7,9 @@
 
 use contract::{ContextId, Lane};
 
-use crate::context::Context;
+use crate::context::{Context, Segment};
 use crate::flight::FlightRow;
-use crate::index::Entry;
+use crate::index::{Entry, Index, step_of};
 use crate::slack::View;
 use crate::{FrameOutcome, FrameResult, GuardConfig, Sched};
 
@@ -39,16 +39,33 @@ impl Steady {
         if context.page_stalled {
             return Self::default();
         }
-        let known = if segment.streamed && !segment.closed { segment.ids } else { u32::MAX };
         Self {
             cut: entry.is_cut_by_steps(),
-            launched_below: segment.launched.saturating_add(end).min(known),
+            launched_below: launched_below(segment, end),
             made_below: view.made_until(context, entry.head()),
         }
     }
 }
 
+/// The step up to which `end` more leave the entry as it is, as far as their text is known.
+fn launched_below(segment: &Segment, end: u32) -> u32 {
+    let known = if segment.streamed && !segment.closed { segment.ids } else { u32::MAX };
+    segment.launched.saturating_add(end).min(known)
+}
+
 impl Context {
+    /// Takes in that a step has brought it to the next of its chunks; false, and nothing is changed, if it changed more.
+    pub(crate) fn step_on(&mut self, index: &mut Index, view: &View<'_>) -> bool {
+        if self.page_stalled || self.entry.steps_until(view.beat).is_none() || !view.wants_step(self) {
+            return false;
+        }
+        let Some(segment) = self.active() else { return false };
+        let step = step_of(self, segment, view);
+        self.steady.launched_below = launched_below(segment, step.1.steps_until(view.beat));
+        index.put_step(self.id, &mut self.entry, step);
+        true
+    }
+
     /// Takes in a row's frame if that leaves the context's entry as it is and ends nothing by its number. `None` if
     /// not, and nothing is changed then; else whether the guard has seen enough of such frames.
     pub(crate) fn land_steadily(
@@ -82,13 +99,18 @@ impl Sched {
         }
     }
 
-    /// A step has landed; `cut` of its rows had the time to cut their chunks kept relative to steps.
+    /// A step has landed; `cut` of its rows, prompts beside it left aside, had the time to cut their chunks kept
+    /// relative to steps.
     pub(crate) fn beat_landed(&mut self, rows: &[FlightRow], cut: usize) {
         self.beat.landed += 1;
-        if cut < self.index.cuts_by_steps().map(<[_]>::len).sum() {
-            let rows = sorted(rows.iter().map(|row| row.context));
+        let others = self.index.cuts_by_steps().map(<[_]>::len).sum::<usize>().saturating_sub(cut);
+        if others > 0 {
+            // Prompts' rows are indexed anew as it is, and the others stand in order already, nearly always.
+            let riders = rows.iter().filter(|row| row.first_frame > 0);
+            let rows = sorted(riders.map(|row| row.context));
             let by_steps = self.index.cuts_by_steps().flatten().map(|(_, id)| *id);
-            by_steps.filter(|id| rows.binary_search(id).is_err()).for_each(|id| self.contexts.touch(id));
+            let others = by_steps.filter(|id| rows.binary_search(id).is_err()).take(others);
+            others.for_each(|id| self.contexts.touch(id));
         }
     }
 }

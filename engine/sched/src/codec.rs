@@ -9,19 +9,14 @@ use crate::{CodecRow, Counters, Decision, Sched, reason};
 
 /// Follows the head chunk of one context: since when it is ready, and whether it turned urgent while
 /// it waited.
-pub(crate) fn mark_head(
-    context: &mut Context,
-    head: Option<&Head>,
-    view: &View<'_>,
-    counters: &mut Counters,
-) {
-    let Some(head) = head else {
+pub(crate) fn mark_head(context: &mut Context, view: &View<'_>, counters: &mut Counters) {
+    let Some(urgent) = context.entry.head().map(|head| head.urgent) else {
         context.head_ready = None;
         context.head_waited = false;
         return;
     };
     context.head_ready.get_or_insert(view.now);
-    if !head.urgent {
+    if !urgent {
         context.head_waited = true;
     } else if context.head_waited && !context.head_promoted {
         context.head_promoted = true;
@@ -84,24 +79,28 @@ impl Sched {
     /// As [`Sched::background_deadline`], for the chunks that wait now.
     pub(crate) fn next_background_deadline(&self) -> Tick {
         let most = self.profile.codec_rows_max() as usize;
-        self.background_deadline(|| self.index.dispatchable(false).take(most))
+        self.background_deadline(self.index.dispatchable(false).take(most))
     }
 
     /// When a member's deadline will have been broken by one more lm step, if nothing is launched.
-    fn background_deadline<'a, I: Iterator<Item = &'a Head>>(&self, heads: impl Fn() -> I) -> Tick {
+    fn background_deadline<'a>(&self, heads: impl Iterator<Item = &'a Head>) -> Tick {
+        let (mut rows, mut frames) = (0, 1);
+        let (mut first, mut next) = (Tick::NEVER, Tick::NEVER);
+        for head in heads {
+            rows += 1;
+            frames = frames.max(head.frames);
+            first = first.min(head.deadline);
+            next = next.min(head.next_deadline);
+        }
+        if rows == 0 {
+            return Tick::NEVER;
+        }
         let view = self.view(self.now);
-        let frames = heads().map(|head| head.frames).max().unwrap_or(1);
-        let batch = view.codec_cost(Lane::Background, heads().count() as u32, frames);
-        let urgent = view.urgent_call();
-        let step = self.pace.round;
+        let batch = view.codec_cost(Lane::Background, rows, frames);
         // A member that waits until its slack is below the margin turns urgent: that counts as broken.
         let own = batch.max(self.config.urgent_margin);
-        let due = heads().map(|head| {
-            let own = head.deadline - own;
-            let next = head.next_deadline - (batch + urgent);
-            own.min(next) - step + Span::from_micros(1)
-        });
-        due.min().unwrap_or(Tick::NEVER)
+        let broken = (first - own).min(next - (batch + view.urgent_call()));
+        broken - self.pace.round + Span::from_micros(1)
     }
 
     fn background_reason(&self, heads: &[Head]) -> Option<&'static str> {
@@ -112,7 +111,7 @@ impl Sched {
         {
             return Some(reason::BACKGROUND_FULL);
         }
-        if self.background_deadline(|| heads.iter()) <= self.now {
+        if self.background_deadline(heads.iter()) <= self.now {
             return Some(reason::BACKGROUND_DEADLINE);
         }
         // The lm lane was asked first: if it is empty now, it has nothing to generate.

@@ -14,6 +14,8 @@ pub(crate) struct CodecCosts {
     lengths: usize,
     background: Costs,
     urgent: Costs,
+    /// The longest of one chunk by itself in the urgent lane.
+    alone_max: Span,
 }
 
 /// Of one partition: `[bucket * lengths + length]`, as profiled and as corrected.
@@ -55,6 +57,7 @@ impl CodecCosts {
             lengths: profile.codec_lengths.len(),
             background: Costs::of(profile, Partition::Background),
             urgent: Costs::of(profile, Partition::Whole),
+            alone_max: Span::ZERO,
         };
         costs.renew(profile);
         costs
@@ -64,6 +67,13 @@ impl CodecCosts {
     pub(crate) fn renew(&mut self, profile: &Profile) {
         self.background.renew(profile.correction_ppm(Stage::Codec, Partition::Background));
         self.urgent.renew(profile.correction_ppm(Stage::Codec, Partition::Whole));
+        let alone = profile.codec_lengths.iter().map(|length| self.at(Lane::Urgent, 1, *length));
+        self.alone_max = alone.max().unwrap_or(Span::ZERO);
+    }
+
+    /// No chunk by itself in the urgent lane is predicted to take longer.
+    pub(crate) fn alone_max(&self) -> Span {
+        self.alone_max
     }
 
     /// Predicted time of one call of `lane` for this many rows, the longest of `frames`.

@@ -2,6 +2,7 @@
 
 use contract::{ContextId, EngineError, FinishReason, Lane, LaunchId, Span, Stage, Tick};
 
+use crate::context::Context;
 use crate::flight::{Flight, FlightRow};
 use crate::{
     ChunkResult, CommittedChunk, Completion, FrameOutcome, FrameResult, LaunchResult, Sched, SchedOutput,
@@ -20,6 +21,7 @@ impl Sched {
         let busy = if took > Span::ZERO { took } else { at.since(flight.launched) };
         self.counters.lane_mut(flight.lane).busy_us += u64::try_from(busy.as_micros()).unwrap_or(0);
         if !matches!(result, LaunchResult::Lost { .. }) {
+            self.repriced = true;
             self.profile.observe(flight.stage, flight.partition, flight.bucket, flight.length, took);
             if flight.stage == Stage::Codec {
                 self.costs.renew(&self.profile);
@@ -36,7 +38,7 @@ impl Sched {
             {
                 let mut cut = 0;
                 for (flown, frame) in flight.rows.iter().zip(frames) {
-                    cut += usize::from(self.land_frame(flown, frame));
+                    cut += usize::from(self.land_frame(flown, frame) && flown.first_frame > 0);
                 }
                 // Prompts make frame 0 and stand before a step that rides along.
                 if flight.rows.last().is_some_and(|row| row.first_frame > 0) {
@@ -89,6 +91,10 @@ impl Sched {
                         self.keep_prefix(id, index);
                     }
                     self.end_at_bound(id);
+                    // A segment that goes on leaves nothing to settle.
+                    if self.contexts.get(&id).and_then(Context::active).is_some_and(|it| it.index == index) {
+                        return cut;
+                    }
                 }
             }
         }
@@ -159,6 +165,9 @@ impl Sched {
             if segment.guard.chunk_silent(&self.config.guard, peak, duration) && more {
                 self.counters.capped_by_silence += 1;
                 self.end_lm(id, index, total, FinishReason::Capped);
+            } else if segment.total.is_none() {
+                // A segment that goes on leaves nothing to settle.
+                return;
             }
         }
         self.settle(id);

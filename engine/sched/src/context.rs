@@ -6,6 +6,7 @@ use contract::{ContextId, FinishReason, Lane, PageId, Playback, SlotId, Tick, Ve
 
 use crate::beat::Steady;
 use crate::guard::Guard;
+use crate::index::Entry;
 use crate::{EncodeKey, SchedUsage, TextInput};
 
 /// One open context. Counts of frames run over all its segments.
@@ -64,6 +65,8 @@ pub(crate) struct Context {
     /// The lm has let go of it since, and that has been counted.
     pub(crate) lm_freed: bool,
     pub(crate) usage: SchedUsage,
+    /// What the index holds of it, and how long steps leave that as it is.
+    pub(crate) entry: Entry,
     pub(crate) steady: Steady,
     claims: [Claim; 3],
 }
@@ -152,6 +155,7 @@ impl Context {
             cancelled_at: None,
             lm_freed: false,
             usage: SchedUsage::default(),
+            entry: Entry::default(),
             steady: Steady::default(),
             claims: [Claim::default(); 3],
         }
@@ -193,6 +197,9 @@ impl Context {
 
     /// Position in the context of a segment's first frame, as far as the segments before it are done.
     pub(crate) fn base_of(&self, index: u32) -> u64 {
+        if self.segments.front().is_some_and(|first| first.index >= index) {
+            return self.frames_before;
+        }
         let before = self.segments.iter().take_while(|segment| segment.index < index);
         self.frames_before
             + before.map(|segment| u64::from(segment.total.unwrap_or(segment.made))).sum::<u64>()

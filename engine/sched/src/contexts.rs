@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use contract::ContextId;
 
 use crate::context::Context;
+use crate::index::Entry;
 use crate::order::ById;
 
 /// Contexts by id. Whoever may change one notes it as touched, so that what is kept about contexts
@@ -15,6 +16,10 @@ pub(crate) struct Contexts {
     ids: BTreeSet<ContextId>,
     /// May name one more than once.
     touched: Vec<ContextId>,
+    /// Those of which a step changed where their next one stands, and perhaps nothing else.
+    stepped: Vec<ContextId>,
+    /// What the index still holds of removed ones.
+    gone: Vec<(ContextId, Entry)>,
 }
 
 impl Contexts {
@@ -58,12 +63,17 @@ impl Contexts {
     pub(crate) fn remove(&mut self, id: &ContextId) {
         self.touch(*id);
         self.ids.remove(id);
-        self.open.remove(id);
+        self.gone.extend(self.open.remove(id).map(|context| (*id, context.entry)));
     }
 
     /// Notes that a context is to be looked at, though nothing but time has changed it.
     pub(crate) fn touch(&mut self, id: ContextId) {
         self.touched.push(id);
+    }
+
+    /// Notes that a step has brought a context to the next of its chunks.
+    pub(crate) fn step(&mut self, id: ContextId) {
+        self.stepped.push(id);
     }
 
     /// Appends what has been touched, each once and in order.
@@ -73,7 +83,15 @@ impl Contexts {
         into.append(&mut self.touched);
     }
 
+    pub(crate) fn take_stepped(&mut self) -> Vec<ContextId> {
+        std::mem::take(&mut self.stepped)
+    }
+
+    pub(crate) fn take_gone(&mut self) -> Vec<(ContextId, Entry)> {
+        std::mem::take(&mut self.gone)
+    }
+
     pub(crate) fn is_untouched(&self) -> bool {
-        self.touched.is_empty()
+        self.touched.is_empty() && self.stepped.is_empty()
     }
 }

@@ -6,26 +6,23 @@
 //! change has its tick in one of the agendas. What depends on the pace or on costs, which change with every
 //! launch, is kept by deadline in groups that share the rest, so that one comparison a group decides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
 
 use contract::{ContextId, Span, Tick};
 
 use crate::beat::Beat;
-use crate::context::Context;
-use crate::order::{ById, Groups, Tally};
+use crate::context::{Context, Segment};
+use crate::order::{Groups, Sorted, Tally};
 use crate::slack::{CutKey, Head, SlackKey, View};
 
 /// Ticks at which something of a context falls due.
-pub(crate) type Agenda = BTreeSet<(Tick, ContextId)>;
+pub(crate) type Agenda = Sorted<(Tick, ContextId)>;
 
-/// Heads that may be dispatched, by deadline.
-type Heads = BTreeMap<(Tick, ContextId), Head>;
-
-type Step = (i64, SlackKey, Tick);
+pub(crate) type Step = (i64, SlackKey, Tick);
 type Cut = (CutKey, Tick);
 
-/// One context as the lanes see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One context as the lanes see it; nothing to them once it has finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// It wants a step: positions that step covers, less the steps launched so far, and what its slack follows from.
     step: Option<Step>,
@@ -35,10 +32,11 @@ pub(crate) struct Entry {
 }
 
 /// What most rows leave as it is, while every one changes the two above.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Rest {
     head: Option<Head>,
-    /// Its head may be dispatched.
+    /// Its head may be dispatched: its predecessor has finished, and the output queue, which holds `lm_lead` plus one
+    /// chunk, has room for it.
     free: bool,
     /// Its head hangs on the pace or on costs, and is looked at again each time.
     restless: bool,
@@ -58,61 +56,57 @@ struct Rest {
 /// Every context that has not finished, by what is asked of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    entries: ById<Entry>,
-    pub(crate) stepping: BTreeSet<ContextId>,
+    pub(crate) stepping: Sorted<ContextId>,
     positions: Tally,
     slack: Groups<SlackKey>,
     cuts: Groups<CutKey>,
     /// How many contexts want a step and have no chunk ready.
     pub(crate) joining: usize,
-    /// Contexts whose heads may be dispatched, and how many heads there are.
-    pub(crate) ready: BTreeSet<ContextId>,
+    /// How many contexts have a chunk ready, whether or not it may be dispatched now.
     pub(crate) heads: usize,
-    urgent: Heads,
-    background: Heads,
-    restless: BTreeSet<ContextId>,
+    /// Heads that may be dispatched, in deadline order: most come at the back and go at the front.
+    urgent: VecDeque<Head>,
+    background: VecDeque<Head>,
+    restless: Sorted<ContextId>,
     pub(crate) turns: Agenda,
     pub(crate) idles: Agenda,
     pub(crate) waits: Agenda,
     pub(crate) leads: Agenda,
-    pub(crate) waiting: BTreeSet<ContextId>,
-    pub(crate) prefilling: BTreeSet<ContextId>,
-    newcomers: BTreeMap<ContextId, u32>,
+    pub(crate) waiting: Sorted<ContextId>,
+    pub(crate) prefilling: Sorted<ContextId>,
+    /// With its prompt's positions.
+    newcomers: Sorted<(ContextId, u32)>,
 }
 
 impl Entry {
-    /// `None` once the context has finished.
-    pub(crate) fn of(context: &Context, view: &View<'_>) -> Option<Self> {
+    pub(crate) fn of(context: &Context, view: &View<'_>) -> Self {
         if context.finished {
-            return None;
+            return Self::default();
         }
-        let (head, cut) = view.next_chunk(context);
-        let slack = if view.wants_step(context) { view.slack_key(context) } else { None };
-        let step = context.active().zip(slack);
+        let active = context.active();
+        let known = active.is_some_and(|segment| view.step_is_known(context, segment));
+        let ahead = view.is_ahead(context);
+        let wants = known && (view.profile.state_grows || !ahead);
+        let (head, cut) = view.next_chunk(context, known, wants);
         let waiting = context.waiting();
-        Some(Self {
-            step: step.map(|(segment, (key, deadline))| {
-                let positions = i64::from(segment.positions_after(segment.launched));
-                (positions - view.beat.launched, key, deadline)
-            }),
+        Self {
+            step: active.filter(|_| wants).map(|segment| step_of(context, segment, view)),
             cut,
             rest: Rest {
-                free: view.may_dispatch(context),
-                restless: head.is_some() && (context.forced_urgent || head.is_some_and(|head| head.cut)),
+                free: !ahead && !context.codec_in_flight(),
+                restless: head.is_some_and(|head| head.cut || context.forced_urgent),
                 turns: head.filter(|head| !head.urgent).map(|head| view.turns_urgent(context, &head)),
                 head,
                 idle: view.idle_at(context),
                 wait: view.wait_ends_at(context),
-                lead: view.ahead_until(context),
+                lead: if ahead { view.ahead_until(context) } else { None },
                 waiting: waiting.is_some(),
                 prefilling: context.encode.is_some() || waiting.is_some(),
                 newcomer: waiting.filter(|_| !context.admitted).map(|segment| segment.prompt_tokens),
             },
-        })
+        }
     }
-}
 
-impl Entry {
     /// Steps until another chunk than now is the first that misses frames, or none is wanted; `None` when none is now.
     pub(crate) fn steps_until(&self, beat: Beat) -> Option<u32> {
         self.step.map(|(_, key, _)| key.steps_until(beat))
@@ -125,76 +119,106 @@ impl Entry {
     pub(crate) fn head(&self) -> Option<&Head> {
         self.rest.head.as_ref()
     }
+
+    const fn joins(&self) -> bool {
+        self.step.is_some() && self.rest.head.is_none()
+    }
+}
+
+impl Rest {
+    /// The head, if it may be dispatched, among the urgent ones or the others.
+    fn dispatchable(&self, urgent: bool) -> Option<&Head> {
+        self.head.as_ref().filter(|head| self.free && head.urgent == urgent)
+    }
+}
+
+/// Where the next step of a context's active segment stands, which it wants.
+pub(crate) fn step_of(context: &Context, segment: &Segment, view: &View<'_>) -> Step {
+    let (key, deadline) = view.slack_key(context, segment);
+    let positions = i64::from(segment.positions_after(segment.launched));
+    (positions - view.beat.launched, key, deadline)
 }
 
 impl Index {
-    /// Takes in what a context has become; `None` when it has finished or is gone.
-    pub(crate) fn put(&mut self, id: ContextId, new: Option<Entry>) {
-        let old = match (self.entries.get_mut(&id), new) {
-            (Some(entry), Some(new)) => {
-                if entry.rest == new.rest && entry.step.is_some() == new.step.is_some() {
-                    let (step, cut) = (new.step, new.cut);
-                    let old =
-                        (std::mem::replace(&mut entry.step, step), std::mem::replace(&mut entry.cut, cut));
-                    self.exchange_step(id, old.0, step);
-                    self.exchange_cut(id, old.1, cut);
-                    return;
-                }
-                Some(std::mem::replace(entry, new))
-            }
-            (Some(_), None) => self.entries.remove(&id),
-            (None, Some(new)) => self.entries.insert(id, new),
-            (None, None) => return,
-        };
-        let new = self.entries.get(&id);
-        let (old, new) = (Parts::of(old.as_ref(), id), Parts::of(new, id));
-        self.exchange_step(id, old.step, new.step);
-        self.exchange_cut(id, old.cut, new.cut);
-        exchange(&mut self.stepping, old.stepping, new.stepping);
-        self.joining = self.joining + usize::from(new.joining) - usize::from(old.joining);
-        exchange(&mut self.ready, old.ready, new.ready);
-        self.heads = self.heads + usize::from(new.heads) - usize::from(old.heads);
-        exchange_head(&mut self.urgent, old.urgent, new.urgent);
-        exchange_head(&mut self.background, old.background, new.background);
-        exchange(&mut self.restless, old.restless, new.restless);
-        exchange(&mut self.turns, old.turns, new.turns);
-        exchange(&mut self.idles, old.idle, new.idle);
-        exchange(&mut self.waits, old.wait, new.wait);
-        exchange(&mut self.leads, old.lead, new.lead);
-        exchange(&mut self.waiting, old.waiting, new.waiting);
-        exchange(&mut self.prefilling, old.prefilling, new.prefilling);
-        match new.newcomer {
-            Some(tokens) => drop(self.newcomers.insert(id, tokens)),
-            None => drop(self.newcomers.remove(&id)),
+    /// Takes in what a context has become; `entry` is what is kept of it.
+    pub(crate) fn put(&mut self, id: ContextId, entry: &mut Entry, new: &Entry) {
+        self.exchange_step(id, entry.step, new.step);
+        if entry.cut != new.cut {
+            self.cuts.leave(id, entry.cut);
+            self.cuts.join(id, new.cut);
         }
+        self.joining = self.joining + usize::from(new.joins()) - usize::from(entry.joins());
+        (entry.step, entry.cut) = (new.step, new.cut);
+        if entry.rest != new.rest {
+            self.exchange_rest(id, &entry.rest, &new.rest);
+            entry.rest = new.rest;
+        }
+    }
+
+    fn exchange_rest(&mut self, id: ContextId, old: &Rest, new: &Rest) {
+        for (heads, urgent) in [(&mut self.urgent, true), (&mut self.background, false)] {
+            exchange_head(heads, old.dispatchable(urgent), new.dispatchable(urgent));
+        }
+        self.heads = self.heads + usize::from(new.head.is_some()) - usize::from(old.head.is_some());
+        for (set, was, is) in [
+            (&mut self.restless, old.restless, new.restless),
+            (&mut self.waiting, old.waiting, new.waiting),
+            (&mut self.prefilling, old.prefilling, new.prefilling),
+        ] {
+            if was != is {
+                set.set(id, is);
+            }
+        }
+        for (agenda, was, is) in [
+            (&mut self.turns, old.turns, new.turns),
+            (&mut self.idles, old.idle, new.idle),
+            (&mut self.waits, old.wait, new.wait),
+            (&mut self.leads, old.lead, new.lead),
+        ] {
+            if was != is {
+                was.inspect(|at| agenda.remove(&(*at, id)));
+                is.inspect(|at| agenda.insert((*at, id)));
+            }
+        }
+        if old.newcomer != new.newcomer {
+            old.newcomer.inspect(|tokens| self.newcomers.remove(&(id, *tokens)));
+            new.newcomer.inspect(|tokens| self.newcomers.insert((id, *tokens)));
+        }
+    }
+
+    /// As [`Index::put`], after a step that changed only which chunk of a context is the first that misses frames.
+    pub(crate) fn put_step(&mut self, id: ContextId, entry: &mut Entry, step: Step) {
+        let old = entry.step.replace(step);
+        self.exchange_step(id, old, Some(step));
     }
 
     fn exchange_step(&mut self, id: ContextId, old: Option<Step>, new: Option<Step>) {
         if old == new {
             return;
         }
+        if old.is_some() != new.is_some() {
+            self.stepping.set(id, new.is_some());
+        }
         let positions = |step: Option<Step>| step.map(|(positions, ..)| positions);
+        if positions(old) != positions(new) {
+            self.positions.join(positions(new));
+            self.positions.leave(positions(old));
+        }
         let slack = |step: Option<Step>| step.map(|(_, key, deadline)| (key, deadline));
-        self.positions.join(positions(new));
-        self.positions.leave(positions(old));
         self.slack.leave(id, slack(old));
         self.slack.join(id, slack(new));
     }
 
-    fn exchange_cut(&mut self, id: ContextId, old: Option<Cut>, new: Option<Cut>) {
-        if old != new {
-            self.cuts.leave(id, old);
-            self.cuts.join(id, new);
-        }
-    }
-
-    pub(crate) fn head(&self, id: ContextId) -> Option<&Head> {
-        self.entries.get(&id)?.rest.head.as_ref()
-    }
-
     /// Heads that may be dispatched, urgent ones or the others, in deadline order.
     pub(crate) fn dispatchable(&self, urgent: bool) -> impl Iterator<Item = &Head> {
-        if urgent { self.urgent.values() } else { self.background.values() }
+        if urgent { self.urgent.iter() } else { self.background.iter() }
+    }
+
+    /// How many there are of both, and whose is next after this context's in the circle of their ids.
+    pub(crate) fn next_ready(&self, after: ContextId) -> (u32, Option<ContextId>) {
+        let ids = || self.urgent.iter().chain(&self.background).map(|head| head.context);
+        let next = ids().filter(|id| *id > after).min().or_else(|| ids().min());
+        ((self.urgent.len() + self.background.len()) as u32, next)
     }
 
     /// Most positions that a step wanted now covers.
@@ -210,7 +234,7 @@ impl Index {
 
     /// Prompt positions of contexts whose first prefill waits.
     pub(crate) fn newcomers(&self) -> impl Iterator<Item = (ContextId, u32)> {
-        self.newcomers.iter().map(|(id, tokens)| (*id, *tokens))
+        self.newcomers.iter().copied()
     }
 
     /// Least lm slack of those that want a step.
@@ -270,7 +294,10 @@ impl Index {
     /// Contexts that the pace and costs may have changed: heads that hang on them, and chunks that are to
     /// be cut short by now.
     pub(crate) fn restless<'a>(&'a self, view: &'a View<'_>) -> impl Iterator<Item = ContextId> + 'a {
-        let cuts = self.cuts.iter().flat_map(move |(key, group)| {
+        let early = view.cut_early_max();
+        let near = move |deadline: Tick| deadline - early <= view.now;
+        let cuts = self.cuts.iter().filter(move |(_, group)| group.first().is_some_and(|(at, _)| near(*at)));
+        let cuts = cuts.flat_map(move |(key, group)| {
             group.iter().take_while(move |(deadline, _)| view.cut_tick(key, *deadline) <= view.now)
         });
         self.restless.iter().copied().chain(cuts.map(|(_, id)| *id))
@@ -278,8 +305,13 @@ impl Index {
 
     /// When the next chunk is to be cut short.
     pub(crate) fn next_cut(&self, view: &View<'_>) -> Option<Tick> {
-        let first = |(key, group): (CutKey, &[(Tick, ContextId)])| Some(view.cut_tick(key, group.first()?.0));
-        self.cuts.iter().filter_map(first).min()
+        let early = view.cut_early_max();
+        let firsts = self.cuts.iter().filter_map(|(key, group)| Some((key, group.first()?.0)));
+        firsts.fold(None, |next: Option<Tick>, (key, deadline)| match next {
+            Some(at) if deadline - early >= at => next,
+            Some(at) => Some(view.cut_tick(key, deadline).min(at)),
+            None => Some(view.cut_tick(key, deadline)),
+        })
     }
 }
 
@@ -288,70 +320,19 @@ fn by_now(agenda: &Agenda, now: Tick) -> impl Iterator<Item = ContextId> {
     agenda.iter().take_while(move |(at, _)| *at <= now).map(|(_, id)| *id)
 }
 
-/// An entry's places in the index.
-#[derive(Default)]
-struct Parts {
-    step: Option<Step>,
-    cut: Option<Cut>,
-    stepping: Option<ContextId>,
-    joining: bool,
-    ready: Option<ContextId>,
-    heads: bool,
-    urgent: Option<Head>,
-    background: Option<Head>,
-    restless: Option<ContextId>,
-    turns: Option<(Tick, ContextId)>,
-    idle: Option<(Tick, ContextId)>,
-    wait: Option<(Tick, ContextId)>,
-    lead: Option<(Tick, ContextId)>,
-    waiting: Option<ContextId>,
-    prefilling: Option<ContextId>,
-    newcomer: Option<u32>,
-}
-
-impl Parts {
-    fn of(entry: Option<&Entry>, id: ContextId) -> Self {
-        let Some(Entry { step, cut, rest }) = entry else { return Self::default() };
-        let named = |holds: bool| holds.then_some(id);
-        let at = |tick: Option<Tick>| tick.map(|tick| (tick, id));
-        let free = rest.head.filter(|_| rest.free);
-        Self {
-            step: *step,
-            cut: *cut,
-            stepping: named(step.is_some()),
-            joining: step.is_some() && rest.head.is_none(),
-            ready: named(free.is_some()),
-            heads: rest.head.is_some(),
-            urgent: free.filter(|head| head.urgent),
-            background: free.filter(|head| !head.urgent),
-            restless: named(rest.restless),
-            turns: at(rest.turns),
-            idle: at(rest.idle),
-            wait: at(rest.wait),
-            lead: at(rest.lead),
-            waiting: named(rest.waiting),
-            prefilling: named(rest.prefilling),
-            newcomer: rest.newcomer,
-        }
-    }
-}
-
-fn exchange_head(heads: &mut Heads, old: Option<Head>, new: Option<Head>) {
+fn exchange_head(heads: &mut VecDeque<Head>, old: Option<&Head>, new: Option<&Head>) {
     if old == new {
         return;
     }
-    if let Some(old) = old {
-        heads.remove(&(old.deadline, old.context));
+    let place = |head: &Head| (head.deadline, head.context);
+    if let Some(old) = old
+        && let Ok(at) = heads.binary_search_by_key(&place(old), place)
+    {
+        heads.remove(at);
     }
-    heads.extend(new.map(|head| ((head.deadline, head.context), head)));
-}
-
-fn exchange<T: Ord>(set: &mut BTreeSet<T>, old: Option<T>, new: Option<T>) {
-    if old == new {
-        return;
+    if let Some(new) = new
+        && let Err(at) = heads.binary_search_by_key(&place(new), place)
+    {
+        heads.insert(at, *new);
     }
-    if let Some(old) = old {
-        set.remove(&old);
-    }
-    set.extend(new);
 }

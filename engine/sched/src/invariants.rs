@@ -50,7 +50,10 @@ impl Sched {
         let view = self.view(self.now);
         let mut fresh = Index::default();
         for context in self.contexts.values() {
-            fresh.put(context.id, Entry::of(context, &view));
+            let entry = Entry::of(context, &view);
+            let kept = context.entry == entry;
+            ensure(kept, || format!("{}: its entry is not what follows from it", context.id))?;
+            fresh.put(context.id, &mut Entry::default(), &entry);
         }
         ensure(self.index == fresh, || "the index is not what follows from the contexts".to_owned())
     }

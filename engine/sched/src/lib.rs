@@ -99,6 +99,8 @@ pub struct Sched {
     pages: PagePool,
     slots: SlotPool,
     pace: Pace,
+    /// The profile has been corrected since the pace was measured.
+    repriced: bool,
     beat: Beat,
     ladder: Ladder,
     policy: Policy,
@@ -130,6 +132,7 @@ impl Sched {
             pages: PagePool::new(config.pages, config.page_positions),
             slots: SlotPool::new(config.slots),
             pace: Pace::default(),
+            repriced: true,
             beat: Beat::default(),
             ladder: Ladder::default(),
             policy: Policy::default(),
@@ -275,21 +278,29 @@ impl Sched {
         self.contexts.take_touched(&mut self.unmarked);
         let Self { config, profile, costs, contexts, index, unmarked, pace, beat, now, .. } = self;
         let view = View { config, profile, costs, pace: *pace, beat: *beat, now: *now };
+        for (id, mut entry) in contexts.take_gone() {
+            index.put(id, &mut entry, &Entry::default());
+        }
+        for id in contexts.take_stepped() {
+            if contexts.mark(&id).is_some_and(|context| !context.step_on(index, &view)) {
+                unmarked.push(id);
+            }
+        }
         for id in &unmarked[from..] {
-            let entry = contexts.mark(id).and_then(|context| {
-                let entry = Entry::of(context, &view);
-                context.steady =
-                    entry.as_ref().map(|entry| Steady::of(context, entry, &view)).unwrap_or_default();
-                entry
-            });
-            index.put(*id, entry);
+            let Some(context) = contexts.mark(id) else { continue };
+            let entry = Entry::of(context, &view);
+            context.steady = Steady::of(context, &entry, &view);
+            index.put(*id, &mut context.entry, &entry);
         }
     }
 
     fn measure_pace(&mut self) {
         let (contexts, positions) = (self.index.stepping.len() as u32, self.index.positions_max(self.beat));
-        let round = self.round_time(contexts, positions);
-        self.pace = Pace { contexts, positions, round };
+        if self.repriced || (contexts, positions) != (self.pace.contexts, self.pace.positions) {
+            self.repriced = false;
+            let round = self.round_time(contexts, positions);
+            self.pace = Pace { contexts, positions, round };
+        }
     }
 
     /// Notes for each context that has changed whether its text is dry and its head chunk ready, waiting
@@ -298,14 +309,14 @@ impl Sched {
         let mut changed = std::mem::take(&mut self.unmarked);
         changed.sort_unstable();
         changed.dedup();
-        let Self { config, profile, costs, contexts, index, outputs, counters, pace, beat, now, .. } = self;
+        let Self { config, profile, costs, contexts, outputs, counters, pace, beat, now, .. } = self;
         let view = View { config, profile, costs, pace: *pace, beat: *beat, now: *now };
         for id in changed.drain(..) {
             let Some(context) = contexts.mark(&id).filter(|context| !context.finished) else { continue };
             let ahead = context.active().is_some() && !profile.state_grows && view.is_ahead(context);
             counters.yields += u64::from(ahead && !context.yielding);
             context.yielding = ahead;
-            codec::mark_head(context, index.head(id), &view, counters);
+            codec::mark_head(context, &view, counters);
             if let Some(output) = finish::mark_text(context, &view, counters) {
                 outputs.push_back(output);
                 // Since when its text is dry decides when it is idle.

@@ -60,7 +60,8 @@ impl Sched {
         let bucket = self.profile.decode_bucket(ready.len() as u32);
         let expected = self.profile.cost(Stage::Decode, Partition::Lm, bucket, length);
         let why = self.why(reason, expected);
-        let (rows, flown) = self.step_rows(&ready);
+        let mut flown = Vec::new();
+        let rows = self.step_rows(&ready, &mut flown);
         self.steps_since_prefill = self.steps_since_prefill.saturating_add(1);
         let launch = self.take_off(Flight {
             lane: Lane::Lm,
@@ -76,38 +77,45 @@ impl Sched {
         Some(Decision::Decode { launch, bucket, rows, why })
     }
 
-    /// The rows of a step of these contexts, launched now.
-    pub(crate) fn step_rows(&mut self, contexts: &[ContextId]) -> (Vec<DecodeRow>, Vec<FlightRow>) {
+    /// The rows of a step of these contexts, launched now; what is in flight then joins `flown`.
+    pub(crate) fn step_rows(&mut self, contexts: &[ContextId], flown: &mut Vec<FlightRow>) -> Vec<DecodeRow> {
         if !contexts.is_empty() {
             self.beat_launched(contexts);
         }
-        contexts.iter().filter_map(|id| self.decode_row(*id)).unzip()
+        let mut rows = Vec::with_capacity(contexts.len());
+        flown.reserve(contexts.len());
+        for id in contexts {
+            self.decode_row(*id, &mut rows, flown);
+        }
+        rows
     }
 
-    fn decode_row(&mut self, id: ContextId) -> Option<(DecodeRow, FlightRow)> {
-        let context = self.contexts.mark(&id)?;
-        let slot = context.slot?;
+    /// A context that has no step after all gets no row.
+    fn decode_row(&mut self, id: ContextId, rows: &mut Vec<DecodeRow>, flown: &mut Vec<FlightRow>) {
+        let Some(context) = self.contexts.mark(&id) else { return };
+        let Some(slot) = context.slot else { return };
         let exact = context.exact_frames.is_some();
-        let segment = context.active_mut()?;
+        let Some(segment) = context.active_mut() else { return };
         let step = segment.launched;
-        let text = segment.text_at(step)?;
+        let Some(text) = segment.text_at(step) else { return };
         let told = segment.pages.len() - std::mem::take(&mut segment.fresh_pages) as usize;
-        let row = DecodeRow {
+        let index = segment.index;
+        rows.push(DecodeRow {
             context: id,
             slot,
-            segment: segment.index,
+            segment: index,
             step,
             text,
             pages: segment.pages[told..].to_vec(),
             eos_allowed: !exact && segment.eos_allowed_at(step),
-        };
+        });
         segment.launched += 1;
         segment.lm_in_flight += 1;
         let steady = segment.launched < context.steady.launched_below;
         context.usage.text_ids += u64::from(matches!(text, crate::TextInput::Id(_)));
-        let flight = FlightRow {
+        flown.push(FlightRow {
             context: id,
-            segment: row.segment,
+            segment: index,
             version: context.claim(Lane::Lm),
             first_frame: step,
             frames: 1,
@@ -115,11 +123,10 @@ impl Sched {
             deadline: Tick::NEVER,
             slack: Span::MAX,
             ready: self.now,
-        };
+        });
         if !steady {
-            self.contexts.touch(id);
+            self.contexts.step(id);
         }
-        Some((row, flight))
     }
 
     /// Those of a batch that have their pages and want their step still, and the positions of the longest.

@@ -1,12 +1,13 @@
 //! What the scheduler keeps by context and by tick, laid out for what is asked of it at every row.
 
-use std::collections::BTreeMap;
 #[expect(
     clippy::disallowed_types,
     reason = "ById looks up and offers no iteration, whose order would be the hash's"
 )]
 use std::collections::HashMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Deref;
 
 use contract::{ContextId, Tick};
 
@@ -68,6 +69,48 @@ impl Hasher for IdHasher {
         // The golden ratio's fraction (Knuth, 6.4): near ids land far apart.
         let spread = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = spread ^ (spread >> 32);
+    }
+}
+
+/// A set in order. Its members lie side by side: with as many as contexts may be open, moving those on the shorter side
+/// of one that comes or goes costs less than a tree's nodes do, and looking through them next to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sorted<T>(VecDeque<T>);
+
+impl<T: Ord> Sorted<T> {
+    pub(crate) fn insert(&mut self, member: T) {
+        if let Err(at) = self.0.binary_search(&member) {
+            self.0.insert(at, member);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, member: &T) {
+        if let Ok(at) = self.0.binary_search(member) {
+            self.0.remove(at);
+        }
+    }
+
+    /// Holds it, or does not.
+    pub(crate) fn set(&mut self, member: T, holds: bool) {
+        if holds {
+            self.insert(member);
+        } else {
+            self.remove(&member);
+        }
+    }
+}
+
+impl<T> Deref for Sorted<T> {
+    type Target = VecDeque<T>;
+
+    fn deref(&self) -> &VecDeque<T> {
+        &self.0
+    }
+}
+
+impl<T> Default for Sorted<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
     }
 }
 
@@ -166,6 +209,19 @@ mod tests {
 
     fn id(number: u64) -> ContextId {
         ContextId(number)
+    }
+
+    #[test]
+    fn a_sorted_set_holds_each_once_and_in_order_whoever_comes_and_goes() {
+        let mut set = Sorted::default();
+        for number in [5, 1, 9, 5, 3] {
+            set.insert(number);
+        }
+        set.remove(&1);
+        set.remove(&2);
+        set.set(9, false);
+        set.set(4, true);
+        assert!(set.iter().eq(&[3, 4, 5]), "{set:?}");
     }
 
     #[test]

@@ -263,7 +263,7 @@ impl Sched {
         let expected = self.pack_cost(beside, prompts, length);
         let why = self.why(reason, expected);
         let mut rows = Vec::with_capacity(pack.len());
-        let mut flown = Vec::with_capacity(pack.len());
+        let mut flown = Vec::with_capacity(pack.len() + riders.len());
         let is_first =
             |prefill: &&DuePrefill| self.contexts.get(&prefill.context).is_some_and(|it| !it.admitted);
         let firsts = pack.iter().filter(is_first).count();
@@ -279,8 +279,7 @@ impl Sched {
         }
         let bucket = if riders.is_empty() { prompts } else { self.ride_bucket(beside, prompts) };
         let (ready, _) = self.ready_step(riders);
-        let (riders, flights) = self.step_rows(&ready);
-        flown.extend(flights);
+        let riders = self.step_rows(&ready, &mut flown);
         self.steps_since_prefill = u32::from(!riders.is_empty());
         self.counters.rides += u64::from(!riders.is_empty());
         let launch = self.take_off(Flight {

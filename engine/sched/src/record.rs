@@ -1,10 +1,10 @@
 //! Every decision is recorded with its reason and with what plain round robin would have done.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::ops::Bound;
+use std::collections::VecDeque;
 
 use contract::{ContextId, Lane, LaunchId, Stage, Tick};
 
+use crate::order::Sorted;
 use crate::{Counterfactual, Decision, Sched, Why};
 
 /// One decision, kept in a ring of [`crate::SchedConfig::records_max`].
@@ -54,19 +54,19 @@ impl Sched {
     /// What plain round robin would launch now: a waiting prefill or encode, else every ready chunk,
     /// else one step of every running context, each taken in a circle and cut to the largest bucket.
     pub(crate) fn round_robin(&self) -> Counterfactual {
-        let pick = |kind: &BTreeSet<ContextId>| {
-            let next = (Bound::Excluded(self.records.after), Bound::Unbounded);
-            let head = kind.range(next).next().or(kind.first()).copied();
+        let pick = |kind: &Sorted<ContextId>| {
+            let next = kind.partition_point(|id| *id <= self.records.after);
+            let head = kind.get(next).or(kind.front()).copied();
             (kind.len() as u32, head)
         };
-        let [prefill, codec, decode] =
-            [&self.index.prefilling, &self.index.ready, &self.index.stepping].map(pick);
+        let prefill = pick(&self.index.prefilling);
         let (stage, (count, head), max) = if prefill.0 > 0 {
             (Stage::Prefill, prefill, 1)
-        } else if codec.0 > 0 {
-            (Stage::Codec, codec, self.profile.codec_rows_max())
         } else {
-            (Stage::Decode, decode, self.profile.decode_contexts_max())
+            match self.index.next_ready(self.records.after) {
+                (0, _) => (Stage::Decode, pick(&self.index.stepping), self.profile.decode_contexts_max()),
+                codec => (Stage::Codec, codec, self.profile.codec_rows_max()),
+            }
         };
         Counterfactual { stage, rows: count.min(max), head }
     }

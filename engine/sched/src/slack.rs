@@ -155,10 +155,9 @@ impl View<'_> {
         segment.launched < context.frame_cap(segment).0 && segment.text_at(segment.launched).is_some()
     }
 
-    /// What lm slack follows from for the first chunk that misses frames, and its deadline. `None` when
-    /// the lm lane has nothing to do for the context.
-    pub(crate) fn slack_key(&self, context: &Context) -> Option<(SlackKey, Tick)> {
-        let segment = context.active()?;
+    /// What lm slack follows from for the first chunk that misses frames of a context's active segment, and its
+    /// deadline.
+    pub(crate) fn slack_key(&self, context: &Context, segment: &Segment) -> (SlackKey, Tick) {
         let (cap, _) = context.frame_cap(segment);
         let base = context.base_of(segment.index);
         let mut start = segment.dispatched;
@@ -176,7 +175,7 @@ impl View<'_> {
                 let least = if by_cut { step_of(start.saturating_add(shortest)) } else { last };
                 let deadline = self.deadline_at(context, base + u64::from(start));
                 let lane = if base + u64::from(start) == 0 { Lane::Urgent } else { Lane::Background };
-                return Some((SlackKey { last, least, lane, length }, deadline));
+                return (SlackKey { last, least, lane, length }, deadline);
             }
             // Past the ladder all chunks are alike: jump to the one that misses frames.
             let steady = nth as usize + context.rung >= self.profile.codec_lengths.len();
@@ -204,8 +203,14 @@ impl View<'_> {
     }
 
     /// The context's next chunk if all its frames exist, whether or not it may be dispatched now; else what
-    /// the time follows from at which it is cut short, and its deadline.
-    pub(crate) fn next_chunk(&self, context: &Context) -> (Option<Head>, Option<(CutKey, Tick)>) {
+    /// the time follows from at which it is cut short, and its deadline. `known` and `wants`: as
+    /// [`View::step_is_known`] and [`View::wants_step`] say of its active segment.
+    pub(crate) fn next_chunk(
+        &self,
+        context: &Context,
+        known: bool,
+        wants: bool,
+    ) -> (Option<Head>, Option<(CutKey, Tick)>) {
         let Some(segment) = codec_segment(context) else { return (None, None) };
         let waiting = segment.waiting_frames();
         let wanted = self.ladder_length(context.rung, context.chunks);
@@ -216,7 +221,7 @@ impl View<'_> {
         if usable >= wanted {
             return (self.head(context, segment, wanted), None);
         }
-        match self.cut_key(context, segment) {
+        match self.cut_key(context, segment, known, wants) {
             Some((key, deadline)) if self.cut_tick(key, deadline) <= self.now => {
                 (self.head(context, segment, usable), None)
             }
@@ -269,12 +274,6 @@ impl View<'_> {
         self.codec_cost(Lane::Urgent, 1, self.profile.steady_length())
     }
 
-    /// Whether the head may be dispatched: its predecessor has finished, and the output queue, which
-    /// holds `lm_lead` plus one chunk, has room for it.
-    pub(crate) fn may_dispatch(&self, context: &Context) -> bool {
-        !context.finished && !context.codec_in_flight() && !self.is_ahead(context)
-    }
-
     /// Slack below which the next chunk is urgent. The chunks after a short first one would all be
     /// urgent by the plain margin: for the second and third of a short ladder it is half of the audio
     /// in hand (all that has been handed to the listener) if that is less.
@@ -295,7 +294,13 @@ impl View<'_> {
 
     /// What the time at which the next chunk would be cut short follows from, and its deadline; `None`
     /// when it would not be.
-    fn cut_key(&self, context: &Context, segment: &Segment) -> Option<(CutKey, Tick)> {
+    fn cut_key(
+        &self,
+        context: &Context,
+        segment: &Segment,
+        known: bool,
+        wants: bool,
+    ) -> Option<(CutKey, Tick)> {
         let deadline = self.deadline_at(context, context.dispatched);
         if deadline == Tick::NEVER || context.slot.is_none() {
             return None;
@@ -304,10 +309,10 @@ impl View<'_> {
         // Frames that the codec has to see beyond it are missing as well.
         let missing = i64::from(wanted + self.profile.look_ahead) - i64::from(segment.waiting_frames());
         let usable = segment.waiting_frames().saturating_sub(self.profile.look_ahead);
-        let stuck = context.page_stalled || !self.step_is_known(context, segment);
+        let stuck = context.page_stalled || !known;
         let key = if stuck {
             (usable > 0 && segment.lm_in_flight == 0).then_some(CutKey::Stuck { usable })
-        } else if self.wants_step(context) {
+        } else if wants {
             Some(CutKey::BySteps { last: self.beat.landed + missing, wanted })
         } else {
             let missing = wanted.saturating_sub(usable);
@@ -356,6 +361,12 @@ impl View<'_> {
             Some(missing) => self.pace.round.times(missing),
         };
         just_below(deadline - codec - early)
+    }
+
+    /// No chunk is cut short earlier than this before its deadline.
+    pub(crate) fn cut_early_max(&self) -> Span {
+        let longest = self.profile.codec_lengths.iter().max().copied().unwrap_or(0) + self.profile.look_ahead;
+        self.costs.alone_max() + self.pace.round.times(i64::from(longest)).max(self.config.urgent_margin)
     }
 
     /// When a context that waits for text has waited long enough.

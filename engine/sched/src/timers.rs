@@ -84,7 +84,7 @@ impl Sched {
             (&self.index.leads, WakeReason::LeadRunsDown),
             (&self.index.turns, WakeReason::ChunkTurnsUrgent),
         ] {
-            if let Some((at, _)) = agenda.first() {
+            if let Some((at, _)) = agenda.front() {
                 earliest.offer(*at, reason);
             }
         }
