@@ -25,8 +25,8 @@ from server import answers, free_port  # noqa: E402
 
 LARGE, SMALL = "qwen3-tts-1.7b", "qwen3-tts-0.6b"
 LIBRI, SEED = "libritts", "seed-tts"
-# SMs of the lm and the background lane that are compared with the default, 84/48.
-SPLITS = ["116/16", "100/32", "76/56", "68/64", "60/72", "44/88"]
+# SMs of the lm and the background lane that are compared with the default, 76/56.
+SPLITS = ["116/16", "100/32", "84/48", "68/64", "60/72", "44/88"]
 PARTS = ["partition", "urgent", "async", "deadlines", "riders", "ahead"]
 
 
@@ -117,7 +117,7 @@ def run(name, one, options, write):
         try:
             for rate in one["rates"]:
                 row = {"point": name, "workload": one["workload"], "model": one["model"], "commit": commit, "seeds": options.seeds,
-                       "split": one["engine"].get("split", "84/48"), "without": one["without"], "devices": one["devices"],
+                       "split": one["engine"].get("split", "76/56"), "without": one["without"], "devices": one["devices"],
                        "ready_s": round(ready, 1), **bench(one, rate, port, options, folder)}
                 with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10) as answer:
                     metrics = answer.read().decode()

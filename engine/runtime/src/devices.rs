@@ -78,7 +78,7 @@ mod tests {
     const ANY: DeviceChoice = DeviceChoice::Cpu { cores: None };
 
     fn card(ordinal: u32) -> DeviceChoice {
-        DeviceChoice::Cuda { ordinal, precision: Precision::Bf16, background_sms: 48, kernels: None }
+        DeviceChoice::Cuda { ordinal, precision: Precision::Bf16, background_sms: 56, kernels: None }
     }
 
     #[test]

@@ -205,8 +205,10 @@ impl Index {
             self.positions.leave(positions(old));
         }
         let slack = |step: Option<Step>| step.map(|(_, key, deadline)| (key, deadline));
-        self.slack.leave(id, slack(old));
-        self.slack.join(id, slack(new));
+        if slack(old) != slack(new) {
+            self.slack.leave(id, slack(old));
+            self.slack.join(id, slack(new));
+        }
     }
 
     /// Heads that may be dispatched, urgent ones or the others, in deadline order.

@@ -172,7 +172,7 @@ pub const KEYS: &[Key] = &[
     key(
         "engine.background_sms",
         count(0, 1_024, "SMs"),
-        "48",
+        "56",
         "SMs of a GPU that only decode chunks with slack, fewer where they were more than half (engine.split takes any); 0 leaves all lanes the whole GPU",
     ),
     key(
