@@ -1,6 +1,5 @@
 //! The threads that encode. A stream's first packet is made by whoever brings its samples: two hand-overs
-//! fewer before a listener hears something, and some 70 us of work. So is all that costs less than the hand-over would:
-//! samples that are only written in another form.
+//! fewer before a listener hears something, and some 70 us of work.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,12 +13,8 @@ use super::{EncodedPacket, StreamEncoder};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 
-/// Samples encoded before a thread offers its core to others: 60 ms at 24 kHz, some 0.2 ms of work.
+/// Samples encoded before a thread offers its core to others: 60 ms at 24 kHz, some 0.2 ms of Opus.
 const SLICE_SAMPLES: usize = 1_440;
-
-/// Samples that whoever brings them writes in another form at once: two seconds at 24 kHz, some 0.3 ms of work. More
-/// than any model's chunk; what is longer goes to the threads, so that no session's task keeps its thread from others.
-const AT_ONCE_SAMPLES_MAX: usize = 48_000;
 
 /// When pieces wait longer than this for a thread, nobody new is let in: those who speak already are to be heard without
 /// a pause.
@@ -93,20 +88,11 @@ impl EncodePool {
         Ok(Self { queue, bound, clock, metrics: metrics.clone() })
     }
 
-    /// Encodes all of a job that is hardly any work, else a stream's first packet, if this is its first job, and queues
-    /// the rest. The threads offer their core after so much sound, whatever it cost: what costs nothing would spend its
-    /// time waiting for them to get it back.
+    /// Encodes a stream's first packet, if this is its first job, and queues the rest.
     ///
     /// # Errors
     /// The job itself, less the first packet, when the queue is full; try again later.
     pub(crate) fn submit(&self, mut job: Job) -> Result<(), Box<Job>> {
-        if job.encoder.only_rewrites() && job.samples.len() <= AT_ONCE_SAMPLES_MAX {
-            let begun = self.clock.now();
-            let made = run(job, || {});
-            let waiting = self.queue.lock().depth();
-            self.metrics.encoded(made, since(self.clock, begun), waiting);
-            return Ok(());
-        }
         let begins = !job.encoder.started;
         if begins {
             let begun = self.clock.now();
@@ -177,7 +163,6 @@ impl Queue {
 fn work(queue: &Queue, clock: Clock, metrics: &Metrics) {
     while let Some((job, left)) = queue.take() {
         let begun = clock.now();
-        // Stock has time: a task that waits for this core with somebody's first audio goes before.
         let packets = run(job, std::thread::yield_now);
         metrics.encoded(packets, since(clock, begun), left);
     }
@@ -190,10 +175,14 @@ fn since(clock: Clock, begun: Tick) -> Duration {
 /// Runs one job, with `pause` between its slices. Counts the packets.
 fn run(job: Job, pause: impl Fn()) -> usize {
     let Job { key, mut encoder, samples, finish, reply } = job;
+    // What is hardly any work is done in one go: on a busy machine a thread that steps aside after every 10 us of it
+    // waits for its core far longer than it has it, and everybody's sound waits with it.
+    let slice = if encoder.only_rewrites() { samples.len().max(1) } else { SLICE_SAMPLES };
     let mut packets = Vec::new();
     let mut failed = None;
-    for (index, slice) in samples.chunks(SLICE_SAMPLES).enumerate() {
+    for (index, slice) in samples.chunks(slice).enumerate() {
         if index > 0 {
+            // Stock has time: a task that waits for this core with somebody's first audio goes before.
             pause();
         }
         failed = encoder.push(slice, &mut packets).err();
@@ -315,42 +304,19 @@ mod tests {
         assert!(at((4, true)) < at((2, true)) && at((4, true)) < at((3, true)), "{order:?}");
     }
 
-    #[tokio::test]
-    async fn samples_that_are_only_rewritten_wait_for_no_thread_and_their_pieces_stay_in_order() {
-        // No thread takes anything from the queue, and it has no room.
-        let pool =
-            EncodePool::start(0, 0, Clock::start(), &Metrics::default()).expect("no thread is asked for");
-        let (reply, mut replies) = mpsc::channel(REPLIES_PER_JOB);
-        let form = Form::Raw(codecs::pcm::RawEncoding::S16Le);
-        let mut encoder = Box::new(StreamEncoder::new(form, 24_000, 24_000, OPUS).expect("valid"));
-        let mut bytes = Vec::new();
-        for (piece, level) in [0.25, 0.5, 0.75].into_iter().enumerate() {
-            let samples = vec![level; 19_200];
-            let finish = piece == 2;
-            let job = Job { key: 3, encoder, samples, finish, reply: reply.clone() };
-            assert!(pool.submit(job).is_ok());
-            let made = replies.try_recv().expect("at once");
-            assert_eq!((made.key, made.packets.len(), made.finished), (3, 40, finish));
-            bytes.extend(made.packets.iter().flat_map(|packet| packet.data.to_vec()));
-            encoder = made.encoder.expect("comes back with its packets");
-        }
-        let levels: Vec<i16> = bytes.as_chunks().0.iter().map(|pair| i16::from_le_bytes(*pair)).collect();
-        assert_eq!([levels[0], levels[19_200], levels[57_599]], [8_192, 16_384, 24_576]);
-    }
-
-    #[tokio::test]
-    async fn what_is_too_long_to_be_rewritten_at_once_or_changes_its_rate_goes_to_the_threads() {
-        let pool =
-            EncodePool::start(0, 0, Clock::start(), &Metrics::default()).expect("no thread is asked for");
-        let (reply, _replies) = mpsc::channel(REPLIES_PER_JOB);
-        for (wire_hz, samples) in [(24_000, AT_ONCE_SAMPLES_MAX + 1), (8_000, 19_200)] {
-            let form = Form::Raw(codecs::pcm::RawEncoding::MuLaw);
+    #[test]
+    fn the_threads_step_aside_between_slices_of_work_and_not_for_what_is_hardly_any() {
+        let (reply, _replies) = mpsc::channel(8);
+        let pauses = |form, wire_hz| {
             let encoder = Box::new(StreamEncoder::new(form, 24_000, wire_hz, OPUS).expect("valid"));
-            let samples = vec![0.1; samples];
-            assert!(
-                pool.submit(Job { key: 1, encoder, samples, finish: false, reply: reply.clone() }).is_err()
-            );
-        }
+            let samples = vec![0.1; 10 * SLICE_SAMPLES];
+            let stepped_aside = std::cell::Cell::new(0);
+            let job = Job { key: 1, encoder, samples, finish: false, reply: reply.clone() };
+            assert!(run(job, || stepped_aside.set(stepped_aside.get() + 1)) > 0);
+            stepped_aside.get()
+        };
+        let pcm = Form::Raw(codecs::pcm::RawEncoding::S16Le);
+        assert_eq!((pauses(Form::Opus, 24_000), pauses(pcm, 16_000), pauses(pcm, 24_000)), (9, 9, 0));
     }
 
     #[tokio::test]
