@@ -19,8 +19,7 @@ SETTINGS = {
 }
 PARTS = (0.9, 1.0, 1.3)
 WITHOUT = {"partition": "partition=off", "urgent": "urgent=off", "async": "async=off", "deadlines": "policy=prefill-first", "riders": "ride_rows_max=0", "ahead": "lm_depth=1"}
-SPLITS = ((100, 32), (92, 40), (84, 48), (76, 56), (64, 68))
-RATES = (208, 240, 312)
+RATES = (240, 264, 288, 304, 376)
 
 
 def refused(rates):
@@ -47,26 +46,11 @@ def fresh_seeds(simulator, profile, search):
     return {"window_s": sim.window, "chosen": CHOSEN, "fresh": FRESH, "rows": rows}
 
 
-def under(profile, lm, background):
-    """The profile with other parts for its two lanes: every cost is drawn through those of its partition and of the whole, c + k / parts. Where
-    the two were not timed at the same shapes (prompts that take a step along), it grows as a decode step does on average."""
-    parts, whole = profile["parts"], profile["parts"]["whole"]
-    tables = {(stage["stage"], stage["partition"]): stage for stage in profile["stages"]}
-
-    def drawn(stage):
-        now = {"lm": lm, "background": background}.get(stage["partition"])
-        other = tables.get((stage["stage"], "whole"))
-        if now is None or other is None:
-            return stage
-        had = parts[stage["partition"]]
-        if (stage["rows"], stage["lengths"]) != (other["rows"], other["lengths"]):
-            step = tables["decode", stage["partition"]]
-            growth = statistics.fmean(new / old for new, old in zip(drawn(step)["micros"], step["micros"]))
-            return {**stage, "micros": [round(micros * growth) for micros in stage["micros"]]}
-        slopes = [(own - all_of_it) / (1 / had - 1 / whole) for own, all_of_it in zip(stage["micros"], other["micros"])]
-        return {**stage, "micros": [max(round(all_of_it + k * (1 / now - 1 / whole)), 1) for k, all_of_it in zip(slopes, other["micros"])]}
-
-    return {**profile, "parts": {**parts, "lm": lm, "background": background}, "stages": [drawn(stage) for stage in profile["stages"]]}
+def under(profile, split):
+    """The profile under another split that was measured with it."""
+    whole = [stage for stage in profile["stages"] if stage["partition"] == "whole"]
+    parts = {**profile["parts"], "lm": split["lm"], "background": split["background"]}
+    return {**profile, "parts": parts, "stages": whole + split["stages"], "sharing": split["sharing"], "splits": [], "choice": None}
 
 
 def brief(rate):
@@ -98,10 +82,11 @@ def card(simulator):
     for name, keys in WITHOUT.items():
         add(sim, name, keys, "/".join(map(str, served)), name)
     with tempfile.TemporaryDirectory() as folder:
-        for lm, background in SPLITS:
+        for split in profile["splits"]:
+            lm, background = split["lm"], split["background"]
             if (lm, background) != served:
                 other = pathlib.Path(folder) / f"{lm}-{background}.json"
-                other.write_text(json.dumps(under(profile, lm, background)))
+                other.write_text(json.dumps(under(profile, split)))
                 add(simulator(str(other)), "nothing", "", f"{lm}/{background}", "")
     return {"window_s": sim.window, "rows": rows}
 

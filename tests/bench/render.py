@@ -1,5 +1,4 @@
-"""Writes the tables of docs/{performance,h200,simulated}.md, and the profile of docs/h200.json's card, from their JSON files, or checks that they
-are what those say.
+"""Writes the tables of docs/{performance,h200,simulated}.md from their JSON files, or checks that they are what those say.
 
     python3 tests/bench/render.py           rewrite the pages
     python3 tests/bench/render.py --check   exit 1 when a page and its JSON differ (a test runs this)
@@ -10,7 +9,6 @@ import pathlib
 import statistics
 import sys
 
-import card_profile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "docs" / name for name in ("performance.md", "h200.md", "simulated.md")]
@@ -224,7 +222,7 @@ def h200(data: dict) -> str:
         return f"{found[0]['micros'] / 1000:.1f}" if found else "-"
 
     lines = [
-        f"One {data['card']}, driver {data['driver']}, {data['date']}; {data['split']}; bf16, weights drawn from a seed. Stages: `{data['commands']['stages']}` at "
+        f"One {data['card']}, driver {data['driver']}, {data['date']}; bf16, weights drawn from a seed. Stages, with {data['split']}: `{data['commands']['stages']}` at "
         f"commit {data['commit_stages']}, medians of 15 launches of the served graphs, ms, nothing else running:",
         "",
         *grid(["stage", *(f"batch {n}" for n in batches)],
@@ -234,6 +232,9 @@ def h200(data: dict) -> str:
                *[[f"codec, {length} frames, {where}", *(took("codec", partition, n, length) for n in batches)]
                  for length in (2, 10) for partition, where in (("whole", "whole card"), ("background", "background lane's SMs"))],
                ["prefill of 28 positions each, whole card", *(took("prefill", "whole", n, 28) for n in batches)]]),
+        "What urgent chunks cost a decode step of 256 rows, all launched at once, a hundred turns (ms, median and 99th percentile; a hundred in a row take a step longer than fifteen do):",
+        "",
+        *grid(["a step of 256 rows", "the step", "the urgent chunks"], [[row["what"], both(row["decode"]), both(row.get("urgent"))] for row in data["beside"]]),
         f"Serving: `{data['commands']['serve']}` ({data['settings']}) and `{data['commands']['bench']}`, {data['host']}; one seed; every frame sent was "
         "decoded. Windows of 60 s confirm; shorter ones only show the way:",
         "",
@@ -274,6 +275,10 @@ def compact(value, indent: int = 0) -> str:
     return "[\n" + ",\n".join(f"{pad}{compact(one, indent + 1)}" for one in value) + f"\n{' ' * indent}]"
 
 
+def both(micros: list | None) -> str:
+    return " / ".join(f"{took / 1000:.2f}" for took in micros) if micros else "-"
+
+
 def served_launches(runs: list) -> list[str]:
     """What launches took inside the served graphs, for runs that recorded it (tests/bench/card.py)."""
     runs = [run for run in runs if run.get("launches")]
@@ -284,9 +289,10 @@ def served_launches(runs: list) -> list[str]:
     for run in runs:
         took = {(row["stage"], row["lane"], row["frames"], row["rows"]): f"{row['p50']:.1f} / {row['p99']:.1f}" for row in run["launches"]}
         table.append([run["workload"], f"{run['rate']:.0f}", run["commit"], run["split"], otherwise(run), f"{run['host_us']['p50']:.0f} / {run['host_us']['p99']:.0f}",
+                      f"{run['host_device_us']['p50']:.0f} / {run['host_device_us']['p99']:.0f}" if run.get("host_device_us") else "-",
                       *(took.get((stage, lane, frames, rows), "-") for stage, lane, frames, each in SHOWN for rows in each)])
-    return ["Inside those runs, median and 99th percentile since the server's start: the engine thread's rounds in us, then launches of so many live "
-            "rows (rounded up as buckets are) in ms; rows of a prefill are its prompts and the steps that ride along:", "", *grid(["workload", "rate/s", "commit", "SMs", "what else", "rounds", *names], table)]
+    return ["Inside those runs, median and 99th percentile since the server's start: the engine thread's rounds and what of them was calls to the driver in us, then launches of so many live "
+            "rows (rounded up as buckets are) in ms; rows of a prefill are its prompts and the steps that ride along:", "", *grid(["workload", "rate/s", "commit", "SMs", "what else", "rounds", "in the driver", *names], table)]
 
 
 TABLES = [
@@ -318,7 +324,7 @@ def main() -> int:
         if sum(begin in text for text in texts.values()) != 1:
             print(f"{begin} must stand on one page of docs")
             return 1
-    made = {page: filled(text) for page, text in texts.items()} | {card_profile.PROFILE: card_profile.text()}
+    made = {page: filled(text) for page, text in texts.items()}
     for path, text in made.items():
         if "--check" not in sys.argv:
             path.write_text(text)

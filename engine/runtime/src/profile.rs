@@ -50,6 +50,8 @@ pub enum ProfileScope {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     pub model: String,
+    /// As the device describes itself.
+    pub device: String,
     pub frame: Span,
     pub decode_buckets: Vec<u32>,
     pub codec_buckets: Vec<u32>,
@@ -142,6 +144,7 @@ pub(crate) fn measure(options: OpenOptions, scope: ProfileScope) -> Result<Measu
     let facts = &bench.warming.facts;
     Ok(Measured {
         model: info.models[0].name.clone(),
+        device: bench.warming.backend.describe(),
         frame: Span::of_samples(u64::from(facts.samples_per_frame), facts.sample_rate),
         decode_buckets: row_buckets(1, config.slots),
         codec_buckets: row_buckets(1, bench.warming.codec_rows),

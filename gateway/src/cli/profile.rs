@@ -159,7 +159,7 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
     let config = &measured.config;
     ProfileFile {
         name: measured.model.clone(),
-        device: format!("{} on {} cores ({})", measured.model, host.cores, host.cpu),
+        device: format!("{}; a host of {} cores ({})", measured.device, host.cores, host.cpu),
         guesses: guesses(measured),
         frame_ms: measured.frame.as_micros() as f64 / 1_000.0,
         rows_per_context: measured.rows_per_context,
