@@ -160,7 +160,7 @@ def main():
         if name == "speed":
             kept["speed"] = {"commit": commit, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "rows": comparisons.speed(BINARY)}
         elif name == "fresh":
-            profiles = (("h100-published", "20:90"), (comparisons.CARD, "120:320"))
+            profiles = (("h100-published", "20:90"), (comparisons.CARD, "150:400"))
             made = [comparisons.fresh_seeds(Simulator, profile, search) for profile, search in profiles]
             kept["fresh"] = {"commit": commit, **made[0], "rows": [row for one in made for row in one["rows"]]}
         elif name == "card":
