@@ -287,7 +287,12 @@ mod tests {
                 .expect("an engine")
                 .steps_between_prefills
         };
-        assert_eq!((steps(""), steps("[engine]\nsteps_between_prefills = 2")), (0, 2));
+        assert_eq!((steps(""), steps("[engine]\nsteps_between_prefills = \"2\"")), (None, Some(2)));
+        for wrong in ["65", "-1", "two"] {
+            let text = format!("[engine]\nsteps_between_prefills = \"{wrong}\"");
+            let config = crate::config::Layers::default().text("a file", &text);
+            assert!(config.resolve().and_then(|it| it.config()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -80,8 +80,9 @@ pub struct OpenOptions {
     pub ttfa_target: Span,
     /// A context whose first audio is predicted later than this is refused; `None` leaves it to the device.
     pub first_audio_limit: Option<Span>,
-    /// Prefills may cut running contexts' chunks short, with so many steps between two; 0 lets them not.
-    pub steps_between_prefills: u32,
+    /// Prefills may cut running contexts' chunks short, with so many steps between two; 0 lets them not, `None` leaves
+    /// it to the device.
+    pub steps_between_prefills: Option<u32>,
     /// How long before an lm launch is predicted to end the next one is launched; zero waits for its result, `None` leaves
     /// it to the device.
     pub ahead: Option<Span>,
@@ -112,7 +113,7 @@ impl OpenOptions {
             features: None,
             ttfa_target: Span::from_millis(200),
             first_audio_limit: None,
-            steps_between_prefills: 0,
+            steps_between_prefills: None,
             ahead: None,
             stuck_after: None,
             split: None,

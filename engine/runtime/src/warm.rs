@@ -156,7 +156,9 @@ pub(crate) fn prepare(
         ride_rows_max: batches.ride,
         ttfa_target: options.ttfa_target,
         first_audio_limit: options.first_audio_limit.unwrap_or_else(|| first_audio_limit(&options.device)),
-        steps_between_prefills: options.steps_between_prefills,
+        steps_between_prefills: options
+            .steps_between_prefills
+            .unwrap_or_else(|| steps_between_prefills(&options.device)),
         background_batch: batches.background,
         lm_depth: 1 + u32::from(ahead > Span::ZERO),
         lm_ahead: ahead,
@@ -351,7 +353,16 @@ pub(crate) fn warm_request(info: &EngineInfo, voice: VoiceChoice) -> OpenContext
 const fn first_audio_limit(device: &DeviceChoice) -> Span {
     match device {
         DeviceChoice::Cpu { .. } => Span::from_millis(2_000),
-        DeviceChoice::Cuda { .. } => Span::from_millis(150),
+        DeviceChoice::Cuda { .. } => Span::from_millis(140),
+    }
+}
+
+/// Steps between two prompts that may cut running speech's chunks short, when nobody says. On a GPU a chunk that is cut costs
+/// little and a prompt that waits for whole chunks is refused in a burst; on a CPU in overload it is stalls that more let in cost.
+const fn steps_between_prefills(device: &DeviceChoice) -> u32 {
+    match device {
+        DeviceChoice::Cpu { .. } => 0,
+        DeviceChoice::Cuda { .. } => 2,
     }
 }
 

@@ -47,7 +47,7 @@ fn a_profile_holds_every_stage_the_scheduler_asks_for_and_costs_grow_with_rows()
 
 #[test]
 fn an_engine_of_one_context_is_measured_too_with_the_settings_it_would_serve_with() {
-    let asked = OpenOptions { contexts_max: 1, steps_between_prefills: 3, ..options() };
+    let asked = OpenOptions { contexts_max: 1, steps_between_prefills: Some(3), ..options() };
     let limit = asked.first_audio_limit;
     let measured = runtime::profile(asked, ProfileScope::Partitions).expect("it is measured");
     let SchedConfig { steps_between_prefills, first_audio_limit, .. } = measured.config;

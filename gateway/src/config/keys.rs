@@ -194,12 +194,12 @@ pub const KEYS: &[Key] = &[
         "engine.first_audio_limit_ms",
         count(0, 60_000, "ms"),
         "0",
-        "Predicted wait for first audio past which a request is refused; 0 is 150 on a GPU and 2000 on a CPU",
+        "Predicted wait for first audio past which a request is refused; 0 is 140 on a GPU and 2000 on a CPU",
     ),
     key(
         "engine.steps_between_prefills",
-        count(0, 64, "steps"),
-        "0",
+        Kind::Text("a whole number of steps, 0 to 64; empty is 2 on a GPU and 0 on a CPU"),
+        "",
         "Prompts may have chunks of running speech cut short to be in time, with so many steps between two; 0 lets them not (docs/performance.md)",
     ),
     key(

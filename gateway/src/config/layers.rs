@@ -140,7 +140,7 @@ impl Resolved {
             random_weights: (!random.is_empty()).then(|| random.to_owned()),
             contexts_max: self.count("engine.contexts_max") as u32,
             first_audio_limit: self.millis("engine.first_audio_limit_ms"),
-            steps_between_prefills: self.count("engine.steps_between_prefills") as u32,
+            steps_between_prefills: self.steps_between_prefills()?,
             stuck_after: self.millis("engine.stuck_ms"),
             split: self.text("engine.split").to_owned(),
             without: self.text("engine.without").to_owned(),
@@ -318,6 +318,14 @@ impl Resolved {
 
     fn address(&self, name: &str) -> Result<SocketAddr, ConfigError> {
         self.text(name).parse().map_err(|_| self.refuse(name))
+    }
+
+    fn steps_between_prefills(&self) -> Result<Option<u32>, ConfigError> {
+        const STEPS_MAX: u32 = 64;
+        let name = "engine.steps_between_prefills";
+        let given = Some(self.text(name)).filter(|steps| !steps.is_empty());
+        let steps = given.map(|steps| steps.parse().ok().filter(|steps| *steps <= STEPS_MAX));
+        steps.map(|steps| steps.ok_or_else(|| self.refuse(name))).transpose()
     }
 
     fn refuse(&self, name: &str) -> ConfigError {

@@ -73,8 +73,9 @@ pub struct EngineConfig {
     pub contexts_max: u32,
     /// A request whose first audio is predicted later than this is refused; zero leaves it to the device.
     pub first_audio_limit: Duration,
-    /// Prompts may cut running speech's chunks short, with so many steps between two; 0 lets them not.
-    pub steps_between_prefills: u32,
+    /// Prompts may cut running speech's chunks short, with so many steps between two; 0 lets them not, `None` leaves it to the
+    /// device.
+    pub steps_between_prefills: Option<u32>,
     /// A launch that stays away for longer has lost its device; zero leaves it to the device.
     pub stuck_after: Duration,
     /// How lanes share the device.
