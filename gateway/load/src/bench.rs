@@ -142,7 +142,12 @@ impl Measuring {
         }
         limited(name, &rate, cores, &mut said.notes);
         if was_cut {
-            said.notes.push(format!("{name} at {}/s was cut short after {} s", rate.rate, rate.window_s));
+            let when = if rate.offered == 0 {
+                "before its window had anybody in it".to_owned()
+            } else {
+                format!("after {} s", rate.window_s)
+            };
+            said.notes.push(format!("{name} at {}/s was cut short {when}", rate.rate));
         } else if rate.offered == 0 && next.reported {
             said.notes.push(format!("{name} at {}/s: {NOBODY_CAME}", rate.rate));
         }
