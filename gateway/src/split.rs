@@ -11,7 +11,7 @@ use crate::clock::Clock;
 
 /// No further split is measured at a first start after this.
 const MEASURING_MAX: Span = Span::from_millis(120_000);
-/// SMs of the background lane that are tried on a GPU, first those near the default's: there may be time for two.
+/// SMs of the background lane that are tried on a GPU, first those near the default's: there may not be time for all.
 const SMS_TRIED: [u32; 4] = [56, 48, 64, 40];
 /// What a first start takes a packet to cost the host.
 const PACKET_US: f64 = 50.0;

@@ -70,31 +70,14 @@ impl Bench {
 
     /// Median microseconds on the device.
     fn time(&mut self, lane: Lane, executable: ExecutableId, inputs: &StageInputs) -> f64 {
-        let mut times = Vec::new();
-        for _ in 0..RUNS {
-            self.launches += 1;
-            let launch = LaunchId(self.launches);
-            let StageInputs { rows, tokens, inputs } = inputs.clone();
-            self.backend
-                .launch(Launch { launch, lane, executable, rows, tokens, inputs, wanted: Vec::new() })
-                .unwrap();
-            let done = loop {
-                if let Some(done) = self.backend.poll() {
-                    break done;
-                }
-            };
-            times.push(done.finished.since(done.started).as_micros() as f64);
-            done.result.unwrap();
-        }
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
+        self.together(RUNS, &[(lane, executable, inputs)])[0].0
     }
 
     /// Median and 99th percentile, in microseconds, of what each of these takes while all run at once, the first of them
     /// launched first; each comes back before the next turn.
-    fn together(&mut self, all: &[(Lane, ExecutableId, &StageInputs)]) -> Vec<(f64, f64)> {
+    fn together(&mut self, turns: usize, all: &[(Lane, ExecutableId, &StageInputs)]) -> Vec<(f64, f64)> {
         let mut times = vec![Vec::new(); all.len()];
-        for _ in 0..TURNS {
+        for _ in 0..turns {
             let first = self.launches + 1;
             for &(lane, executable, inputs) in all {
                 self.launches += 1;
@@ -200,7 +183,7 @@ fn main() {
             let lane = if partition == Partition::Whole { Lane::Urgent } else { Lane::Background };
             let micros = bench.time(lane, executable, &placed.codec_inputs(&rows, length));
             println!("codec {partition:?} length {length} batch {batch}: {micros:.0} us");
-            if partition == Partition::Whole && length == 10 && batch != 8 || length == 10 && batch == 64 {
+            if length == 10 && (batch == 64 || partition == Partition::Whole && batch != 8) {
                 report(&mut bench, executable, batch as usize, 0);
             }
         }
@@ -220,12 +203,15 @@ fn main() {
         let background = chunks(0..64, 10);
         let stepping = (Lane::Lm, stepping, &decoding);
         let behind = (Lane::Background, of(Partition::Background, 10), &background);
-        println!("decode of {SLOTS} alone: {:?} us (median, p99)", bench.together(&[stepping])[0]);
-        println!("decode of {SLOTS} beside 64 chunks of 10: {:?} us", bench.together(&[stepping, behind])[0]);
+        println!("decode of {SLOTS} alone: {:?} us (median, p99)", bench.together(TURNS, &[stepping])[0]);
+        println!(
+            "decode of {SLOTS} beside 64 chunks of 10: {:?} us",
+            bench.together(TURNS, &[stepping, behind])[0]
+        );
         for (count, length) in [(1, 2), (8, 2), (1, 10), (8, 10)] {
             let inputs = chunks(128..128 + count, length);
             let urgent = (Lane::Urgent, of(Partition::Whole, length), &inputs);
-            let took = bench.together(&[stepping, behind, urgent]);
+            let took = bench.together(TURNS, &[stepping, behind, urgent]);
             println!(
                 "with {count} urgent chunks of {length} beside both: decode {:?}, urgent {:?} us",
                 took[0], took[2]

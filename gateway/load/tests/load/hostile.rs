@@ -318,16 +318,37 @@ async fn of_a_run_that_is_cut_short_whoever_had_missed_the_target_counts_and_no_
     assert_eq!(run.report.targets[0].capacity["90"], None);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_search_that_is_cut_short_keeps_its_short_windows_and_says_that_they_tell_no_capacity() {
-    let target = server(|socket| async move {
+/// A target that answers everybody at once.
+async fn prompt() -> Target {
+    let prompt = server(|socket| async move {
         let mut socket = until_text(socket, 24_000).await;
         let _sent = socket.send(packet(1, 20)).await;
         let _sent = socket.send(end(usage(1))).await;
         while next_json(&mut socket).await.is_some() {}
     })
     .await;
-    let target = Target::parse(&format!("a=native+pcm,ws://{target}")).expect("valid");
+    Target::parse(&format!("a=native+pcm,ws://{prompt}")).expect("valid")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_cut_short_before_its_window_has_anybody_in_it_says_so_and_tells_no_rate() {
+    let (cut, is_cut) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        cut.send(true).expect("the run listens");
+        std::future::pending::<()>().await;
+    });
+    let witness = Witness { progress: &|_| {}, so_far: &|_| {}, cut: is_cut };
+    let rates = Rates::sweep("20").expect("valid");
+    let run = run(vec![prompt().await], settings(&[]), rates, Span::from_millis(6_000), witness).await;
+    assert!(run.report.targets[0].rates.is_empty(), "{:?}", run.report.targets);
+    let notes = &run.report.notes;
+    assert!(notes.iter().any(|it| it.contains("cut short before its window had anybody")), "{notes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_that_is_cut_short_keeps_its_short_windows_and_says_that_they_tell_no_capacity() {
+    let target = prompt().await;
     let (cut, is_cut) = watch::channel(false);
     let (told, kept) = (AtomicU32::new(0), std::sync::Mutex::new(Vec::new()));
     let progress = |line: String| {
