@@ -25,8 +25,9 @@ rust-test: $(TOOLS)/cmake.ok $(TOOLS)/nvrtc.ok ## the Rust tests alone
 	cargo test --locked -p codecs -p proto --features codecs/mp3 --lib --test mp3
 
 device-test: $(TOOLS)/cmake.ok ## on a machine with a GPU: every op against its reference, the goldens in f32, codes led along the CPU's in both
-	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p cpu --test dense --test attention --test convolution --test invariance -- --test-threads=1
-	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p cpu --test dense --test attention --test convolution -- --test-threads=1
+	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p cpu --test dense --test attention --test layers --test convolution --test invariance -- --test-threads=1
+	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p cpu --test dense --test attention --test layers --test convolution -- --test-threads=1
+	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 VOXLANE_TEST_LIBRARY=off cargo test --locked -p cpu --test dense --test layers -- --test-threads=1
 	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p models --test parity tiny:: -- --test-threads=1
 	VOXLANE_TEST_DEVICE=cuda:0 cargo test --locked -p models --test parity forced:: -- --nocapture --test-threads=1
 	VOXLANE_TEST_DEVICE=cuda:0 VOXLANE_TEST_PRECISION=bf16 cargo test --locked -p models --test parity forced:: -- --nocapture --test-threads=1

@@ -33,10 +33,17 @@ struct Weights {
     v: WeightId,
     out: WeightId,
     mlp: [WeightId; 3],
+    /// What attention's branch and the other are scaled by, column by column, where they are.
+    scales: Option<[WeightId; 2]>,
 }
 
 impl Weights {
-    fn random(world: &mut World) -> Self {
+    /// Every second layer's branches are scaled, as a codec's are.
+    fn layers(world: &mut World) -> Vec<Self> {
+        (0..LAYERS).map(|layer| Self::random(world, layer % 2 == 1)).collect()
+    }
+
+    fn random(world: &mut World, scaled: bool) -> Self {
         let mut matrix = |out: usize, input: usize| world.weight(WeightForm::Matrix, &[out, input]);
         let [q, k, v, out] = [(Q, WIDTH), (KV, WIDTH), (KV, WIDTH), (WIDTH, Q)].map(|(o, i)| matrix(o, i));
         let mlp = [(INNER, WIDTH), (INNER, WIDTH), (WIDTH, INNER)].map(|(o, i)| matrix(o, i));
@@ -49,6 +56,7 @@ impl Weights {
             v,
             out,
             mlp,
+            scales: scaled.then(|| [0; 2].map(|_| vector(WIDTH))),
         }
     }
 }
@@ -96,11 +104,18 @@ fn record(
         builder.push(linear(normed, weight, None, out));
     }
     builder.push(attention(weights, scratch));
-    builder.push(linear(attended, weights.out, Some(stream), stream));
+    let scale = weights.scales.map(|[attention, _]| attention);
+    if scale.is_some() {
+        builder.push(linear(attended, weights.out, None, branch));
+        builder.push(Op::AddScaled { target: stream, input: branch, scale });
+    } else {
+        builder.push(linear(attended, weights.out, Some(stream), stream));
+    }
     builder.push(Op::RmsNorm { input: stream, weight: between, eps: EPS, out: normed });
     let [gate, up, down] = weights.mlp;
     builder.push(Op::GatedMlp { input: normed, gate, up, down, out: branch });
-    builder.push(Op::AddScaled { target: stream, input: branch, scale: None });
+    let scale = weights.scales.map(|[_, mlp]| mlp);
+    builder.push(Op::AddScaled { target: stream, input: branch, scale });
 }
 
 /// A matrix and its bias, a norm, a head.
@@ -161,7 +176,7 @@ fn frame_program(layers: &[Weights], (lead_in, bias, norm, head): Ends) -> Progr
 #[test]
 fn layers_over_a_frames_own_keys_match() {
     let mut world = World::new(fresh());
-    let layers: Vec<_> = (0..LAYERS).map(|_| Weights::random(&mut world)).collect();
+    let layers = Weights::layers(&mut world);
     let ends = ends(&mut world);
     let program = frame_program(&layers, ends);
     for rows in [1, 5, 17, 64, 70, 130, 200] {
@@ -173,7 +188,7 @@ fn layers_over_a_frames_own_keys_match() {
 #[test]
 fn rows_that_are_given_the_same_are_answered_the_same_bit_for_bit_wherever_they_stand() {
     let mut world = World::new(fresh());
-    let layers: Vec<_> = (0..LAYERS).map(|_| Weights::random(&mut world)).collect();
+    let layers = Weights::layers(&mut world);
     let ends = ends(&mut world);
     let program = frame_program(&layers, ends);
     for rows in [3, 60, 120, 250, 500] {
@@ -207,7 +222,7 @@ fn pool(world: &mut World) -> PagedId {
 #[test]
 fn layers_over_pages_match_step_after_step() {
     let mut world = World::new(fresh());
-    let layers: Vec<_> = (0..LAYERS).map(|_| Weights::random(&mut world)).collect();
+    let layers = Weights::layers(&mut world);
     let (lead_in, bias, norm, head) = ends(&mut world);
     for rows in [1, 6, 66, 140] {
         let pages = pool(&mut world);

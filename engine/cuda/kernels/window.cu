@@ -230,6 +230,8 @@ __device__ __forceinline__ void conv_hopper(const Window& p) {
     float acc[C / 8][4];
     int group = threadIdx.x / 128;
     u32 stage = 0;
+    // Where a chunk ends within a block, warpgroups past its end have nothing to multiply; they fetch with the others.
+    bool multiplies = t0 + group * 64 < p.steps;
     // One piece of the weights, of WIDE channels, times the rows at `rows_at`.
     auto multiply = [&](auto wide, u32 rows_at, bool begun) {
         constexpr int WIDE = decltype(wide)::COUNT;
@@ -237,10 +239,12 @@ __device__ __forceinline__ void conv_hopper(const Window& p) {
         publish_to_matrices();
         __syncthreads();
         u64 a = factor_at(rows_at), b = factor_at(ring + stage);
-        warpgroup_arrive();
+        if (multiplies) {
+            warpgroup_arrive();
 #pragma unroll
-        for (int k = 0; k < WIDE / 16; k++) warpgroup_mma(acc, a + 2 * k, b + 2 * k, begun || k > 0);
-        warpgroup_commit();
+            for (int k = 0; k < WIDE / 16; k++) warpgroup_mma(acc, a + 2 * k, b + 2 * k, begun || k > 0);
+            warpgroup_commit();
+        }
         fetch();
         warpgroup_wait<1>();
         stage = stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
@@ -260,7 +264,7 @@ __device__ __forceinline__ void conv_hopper(const Window& p) {
     if constexpr (UNIT) {
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < C / 8; j++) {
+        for (int j = 0; j < C / 8 && multiplies; j++) {
             int col = j * 8 + col_of;
             float2 bias = *(const float2*)(bias1 + col), a = *(const float2*)(alpha2 + col);
             float2 i = *(const float2*)(inverse2 + col);

@@ -138,6 +138,7 @@ impl Store {
                 | Derived::Conv { id, bf16: true }
                 | Derived::Transposed { id, bf16: true, .. }) => vec![id],
                 Derived::Stacked { ids } => ids.clone(),
+                &Derived::Scaled { id, .. } => vec![id],
                 _ => Vec::new(),
             })
             .collect();
@@ -226,6 +227,14 @@ impl Store {
                     to += 2 * count as u64;
                 }
                 Ok(at)
+            }
+            Derived::Scaled { id, scale } => {
+                let (from, by) = (self.f32_of(id)?, self.f32_of(scale)?);
+                let [rows, cols] = self.shape(id)[..] else { return Ok(from) };
+                // Each row's factor is one column, the same for all its values.
+                let n = rows * cols;
+                let args = |to| vec![address(from), address(by), address(to), int(1), int(cols), long(n)];
+                self.shaped(shop, id, n, true, "multiply", args)
             }
             Derived::Ready(ref ready) => self.make_ready(shop, ready),
             Derived::Tables { ref ids, bf16 } => {

@@ -1,7 +1,8 @@
 //! A backend beside a naive interpreter of the same programs, fed the same weights, states and inputs.
 //!
 //! The ops' meaning is one for all backends, so these tests run on the one that `VOXLANE_TEST_DEVICE` names:
-//! `cpu` (the default) or `cuda:N`, there in f32 unless `VOXLANE_TEST_PRECISION` is `bf16`.
+//! `cpu` (the default) or `cuda:N`, there in f32 unless `VOXLANE_TEST_PRECISION` is `bf16`, and with the library's products
+//! unless `VOXLANE_TEST_LIBRARY` is `off`.
 
 #![allow(dead_code)]
 
@@ -95,6 +96,8 @@ pub fn backend(cores: Option<Vec<usize>>, bell: &Arc<Bell>) -> Box<dyn Backend> 
         let mut options = CudaOptions::new(ordinal, SLOTS, clock, notify);
         options.precision = if is_bf16() { Precision::Bf16 } else { Precision::F32 };
         options.poison = true;
+        let alone = std::env::var("VOXLANE_TEST_LIBRARY").is_ok_and(|choice| choice == "off");
+        options.library_from = options.library_from.filter(|_| !alone);
         options.kernel_cache = std::env::var_os("VOXLANE_TEST_KERNELS").map(Into::into);
         return Box::new(CudaBackend::open(options).unwrap());
     }

@@ -3,7 +3,7 @@
 use device::program::{ConvShape, Op, Padding, Snake};
 use device::{StateId, ValueId, WeightId};
 
-use super::dense::{Factor, Left, Product};
+use super::product::{Factor, Left, Product};
 use super::window::Windowed;
 use super::{Arg, Derived, Lowering, Place, Storage, at, field, int, int_field, long, maybe_vector, value};
 

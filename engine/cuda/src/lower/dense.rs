@@ -1,129 +1,105 @@
-//! Matrix products: linear layers alone, in threes that share an input, gated pairs.
+//! Ops that are matrix products: linear layers alone, in threes that share an input, into a stream; gated pairs.
 
-use device::program::{Activation, Op, Role};
+use device::program::{Op, Role};
 use device::{ValueId, WeightId};
 
-use super::norm::{Norm, RowScale};
-use super::rows::activation_code;
-use super::{
-    Arg, Derived, Field, Lowering, Place, Storage, at, field, int_field, long, maybe_vector, value, vector,
-};
-use super::{few, hopper};
+use super::product::{Factor, Left, Product, whole};
+use super::{Derived, Field, Lowering, Place, Storage, at, field, long, maybe_vector, value};
 
-/// One matrix of a product.
-pub(super) struct Factor {
-    pub(super) weight: Field,
-    pub(super) bias: Place,
-    pub(super) out: Place,
-    /// Columns of the result.
-    pub(super) cols: usize,
+/// A stream that a result is added to, and what scales the result's columns on the way.
+#[derive(Clone, Copy)]
+pub(super) struct Branch {
+    pub(super) stream: ValueId,
+    pub(super) scale: Option<WeightId>,
 }
-
-/// Rows of the left factor: row r begins at `(r / group) * group_stride + (r % group) * row_stride`.
-pub(super) struct Left {
-    pub(super) at: Place,
-    pub(super) rows: usize,
-    pub(super) group: usize,
-    pub(super) group_stride: usize,
-    pub(super) row_stride: usize,
-    pub(super) tap_stride: usize,
-    /// Values of a tap, and taps.
-    pub(super) cin: usize,
-    pub(super) taps: usize,
-    pub(super) scale: Option<RowScale>,
-}
-
-/// `struct Product` of `dense.cu`.
-pub(super) struct Product {
-    pub(super) left: Left,
-    pub(super) factors: Vec<Factor>,
-    pub(super) gated: bool,
-    pub(super) activation: Option<Activation>,
-    pub(super) residual: Option<(Place, Storage)>,
-    pub(super) out: Storage,
-    /// Type of both factors.
-    pub(super) factor: Storage,
-    /// The result is a stream, and this norm follows.
-    pub(super) norm: Option<Norm>,
-}
-
-/// A shape of tile there is a kernel for.
-struct Tile {
-    name: &'static str,
-    rows: usize,
-    cols: usize,
-    threads: u32,
-    stages: usize,
-}
-
-/// Each fits the 96 KiB of the smallest cards ([`crate::kernels::shared_max`]).
-const TILES: [Tile; 8] = [
-    Tile { name: "product_tensor_16x64", rows: 16, cols: 64, threads: 128, stages: 6 },
-    Tile { name: "product_tensor_32x64", rows: 32, cols: 64, threads: 128, stages: 6 },
-    Tile { name: "product_tensor_64x32", rows: 64, cols: 32, threads: 256, stages: 6 },
-    Tile { name: "product_tensor_64x64", rows: 64, cols: 64, threads: 256, stages: 5 },
-    Tile { name: "product_tensor_128x32", rows: 128, cols: 32, threads: 256, stages: 4 },
-    Tile { name: "product_tensor_128x64", rows: 128, cols: 64, threads: 256, stages: 4 },
-    Tile { name: "product_tensor_128x96", rows: 128, cols: 96, threads: 256, stages: 3 },
-    Tile { name: "product_tensor_128x128", rows: 128, cols: 128, threads: 256, stages: 3 },
-];
-/// Side of a plain kernel's tile.
-const PLAIN: usize = 64;
-/// Steps of k a block of a tensor kernel takes at least when k is split.
-const SPLIT_STEPS_MIN: usize = 4;
-const STEP: usize = 64;
-/// Parts k is split into at most: the last block adds them up with all its loads in flight at once.
-const SPLITS_MAX: usize = 4;
-/// Blocks wanted on each SM of the partition before k is split no further.
-const BLOCKS_PER_SM: usize = 2;
 
 impl Lowering<'_> {
     /// Lowers the product at `index`; returns how many ops it took in.
     pub(super) fn dense(&mut self, index: usize) -> usize {
         match self.program.ops[index] {
-            Op::Linear { input, .. } => {
-                let group = self.siblings(index);
-                let program = self.program;
-                program.ops[index..index + group].iter().for_each(|op| self.forget_scales(op));
-                if let Some(taken) = self.library_linear(index, group) {
-                    return taken;
-                }
-                let left = self.left(input);
-                let mut factors = Vec::new();
-                let weights = weights_of(&self.program.ops[index..index + group]);
-                let (mut act, mut sum, mut storage, mut norm) = (None, None, Storage::F32, None);
-                for op in &self.program.ops[index..index + group] {
-                    let Op::Linear { weight, bias, activation, residual, out, .. } = *op else { continue };
-                    factors.push(Factor {
-                        weight: self.weight_in(&weights, weight),
-                        bias: maybe_vector(bias),
-                        out: Place::Value(out),
-                        cols: self.cols(out),
-                    });
-                    act = activation;
-                    sum = residual.map(|id| (Place::Value(id), self.storage(id)));
-                    storage = self.storage(out);
-                    let stream = group == 1 && residual.is_none_or(|stream| stream == out);
-                    norm = self.norm_at(index + 1, out).filter(|_| stream);
-                }
-                let factor = self.factor();
-                let normed = self.product(Product {
-                    left,
-                    factors,
-                    gated: false,
-                    activation: act,
-                    residual: sum,
-                    out: storage,
-                    factor,
-                    norm,
-                });
-                group + usize::from(normed)
-            }
+            Op::Linear { input, .. } => self.linear(index, input),
             Op::GatedMlp { input, gate, up, down, out } => {
                 self.gated_mlp(index, input, [gate, up, down], out)
             }
             _ => unreachable!("only products are lowered here"),
         }
+    }
+
+    /// Linear layers from `index` on that share their input, or one and the stream it is added to.
+    fn linear(&mut self, index: usize, input: ValueId) -> usize {
+        let group = self.siblings(index);
+        let program = self.program;
+        program.ops[index..index + group].iter().for_each(|op| self.forget_scales(op));
+        let branch = self.linear_branch(index).filter(|_| group == 1);
+        if branch.is_some() {
+            self.forget_scales(&program.ops[index + 1]);
+        }
+        if let Some(taken) = self.library_linear(index, group, branch) {
+            return taken;
+        }
+        let left = self.left(input);
+        let mut factors = Vec::new();
+        let weights = weights_of(&program.ops[index..index + group]);
+        let (mut act, mut sum, mut storage, mut norm, mut taken) = (None, None, Storage::F32, None, group);
+        for op in &program.ops[index..index + group] {
+            let Op::Linear { weight, bias, activation, mut residual, mut out, .. } = *op else { continue };
+            let mut from = self.weight_in(&weights, weight);
+            if let Some(Branch { stream, scale }) = branch {
+                from = field(self.scaled_matrix(weight, scale));
+                (residual, out, taken) = (Some(stream), stream, 2);
+            }
+            factors.push(Factor {
+                weight: from,
+                bias: maybe_vector(bias),
+                out: Place::Value(out),
+                cols: self.cols(out),
+            });
+            act = activation;
+            sum = residual.map(|id| (Place::Value(id), self.storage(id)));
+            storage = self.storage(out);
+            let stream = group == 1 && residual.is_none_or(|stream| stream == out);
+            norm = self.norm_at(index + taken, out).filter(|_| stream);
+        }
+        let factor = self.factor();
+        let normed = self.product(Product {
+            left,
+            factors,
+            gated: false,
+            activation: act,
+            residual: sum,
+            out: storage,
+            factor,
+            norm,
+        });
+        taken + usize::from(normed)
+    }
+
+    /// Where what a linear layer makes goes, when the next op adds it to a stream.
+    fn linear_branch(&self, index: usize) -> Option<Branch> {
+        match self.program.ops[index] {
+            Op::Linear { bias: None, activation: None, residual: None, out, .. } => {
+                self.branch_after(index, out)
+            }
+            _ => None,
+        }
+    }
+
+    /// The stream that the next op adds what op `index` makes to, where nothing else reads that. A scale becomes part of the
+    /// matrix in bf16; in f32 results are what the reference's order of operations makes them.
+    fn branch_after(&self, index: usize, out: ValueId) -> Option<Branch> {
+        match self.program.ops.get(index + 1) {
+            Some(&Op::AddScaled { target: stream, input, scale })
+                if input == out && stream != out && self.is_last(index + 1, out) =>
+            {
+                (scale.is_none() || self.factor().is_bf16()).then_some(Branch { stream, scale })
+            }
+            _ => None,
+        }
+    }
+
+    /// A matrix, its rows scaled where a scale says so.
+    pub(super) fn scaled_matrix(&self, id: WeightId, scale: Option<WeightId>) -> Place {
+        scale.map_or_else(|| self.matrix(id), |scale| Place::Weight(Derived::Scaled { id, scale }))
     }
 
     /// How many linear layers from `index` on share input and kind, and can be one launch: up to three.
@@ -190,24 +166,21 @@ impl Lowering<'_> {
                 norm: None,
             });
         }
-        let (target, residual, taken) = match self.program.ops.get(index + 1) {
-            Some(&Op::AddScaled { target, input, scale: None })
-                if input == out && self.is_last(index + 1, out) =>
-            {
-                (target, Some((Place::Value(target), self.storage(target))), 2)
-            }
-            _ => (out, None, 1),
+        let (target, scale, taken) = match self.branch_after(index, out) {
+            Some(Branch { stream, scale }) => (stream, scale, 2),
+            None => (out, None, 1),
         };
+        let residual = (taken == 2).then(|| (Place::Value(target), self.storage(target)));
+        let weight = self.scaled_matrix(down, scale);
         let storage = self.storage(target);
         let add = residual.is_some();
         if self.suits_library(rows, self.cols(target), inner) && (!add || storage == Storage::F32) {
-            let weight = self.matrix(down);
             let cols = self.cols(target);
             self.matmul(whole(between, rows, inner), weight, cols, Place::Value(target), storage, add);
             return taken;
         }
         let down = Factor {
-            weight: field(self.matrix(down)),
+            weight: field(weight),
             bias: Place::Null,
             out: Place::Value(target),
             cols: self.cols(target),
@@ -235,131 +208,6 @@ impl Lowering<'_> {
         let next = later.into_iter().find(|operand| operand.value == id);
         next.is_none_or(|operand| matches!(operand.role, Role::Write))
     }
-
-    /// Lays a product out; says whether it took the norm that follows in.
-    pub(super) fn product(&mut self, product: Product) -> bool {
-        let Product { ref left, ref factors, gated, .. } = product;
-        let widest: usize = factors.iter().map(|factor| factor.cols).sum();
-        let aligned = left.cin.is_multiple_of(8)
-            && left.row_stride.is_multiple_of(8)
-            && left.group_stride.is_multiple_of(8)
-            && left.tap_stride.is_multiple_of(8);
-        if product.factor != Storage::Bf16 || !aligned {
-            let letter = product.factor.letter();
-            let tiles = tiles(factors, gated, PLAIN, PLAIN);
-            let grid = [tiles, left.rows.div_ceil(PLAIN), 1];
-            let args = vec![arguments(&product, 1, Place::Null)];
-            self.launch(format!("product_plain_{letter}{letter}"), grid, 256, 0, args);
-            return false;
-        }
-        let widths: Vec<usize> = factors.iter().map(|factor| factor.cols).collect();
-        if self.target.hopper && suits_hopper(&widths, product.activation) {
-            return self.hopper_product(&product, widest);
-        }
-        debug_assert!(left.scale.is_none(), "only Hopper's kernels scale rows");
-        let tile = &TILES[choose(left.rows, widest)];
-        let across = tiles(factors, gated, tile.cols, tile.cols / 2);
-        let down = left.rows.div_ceil(tile.rows);
-        let steps = (left.cin * left.taps).div_ceil(STEP);
-        let wanted = (BLOCKS_PER_SM * self.target.sms as usize) / (across * down).max(1);
-        let splits = wanted.min(steps / SPLIT_STEPS_MIN).clamp(1, SPLITS_MAX);
-        let partial = if splits > 1 {
-            self.counters = self.counters.max(across * down);
-            self.temp(splits * across * down * tile.rows * tile.cols * 4)
-        } else {
-            Place::Null
-        };
-        let shared = tile.stages * (tile.rows + tile.cols) * 128;
-        let args = vec![arguments(&product, splits, partial)];
-        self.launch(tile.name, [across, down, splits], tile.threads, shared, args);
-        false
-    }
-}
-
-impl Lowering<'_> {
-    /// A product on Hopper's matrix instructions, k split over a cluster of blocks.
-    fn hopper_product(&mut self, product: &Product, widest: usize) -> bool {
-        let Product { left, factors, gated, .. } = product;
-        let depth = left.cin * left.taps;
-        let sms = self.target.sms as usize;
-        if let Some(tile) = few_rows(product) {
-            let across = tiles(factors, *gated, few::COLS, few::COLS / 2);
-            let splits = few::splits(across, depth, sms);
-            return self.in_tiles(
-                product,
-                Tiles {
-                    kernel: tile.kernel(*gated),
-                    cols: few::COLS,
-                    grid: [across, 1, splits],
-                    threads: tile.threads,
-                    shared: tile.shared(),
-                },
-            );
-        }
-        let tile = hopper::choose(left.rows, widest, depth, sms);
-        let across = tiles(factors, *gated, tile.cols, tile.cols / 2);
-        let down = left.rows.div_ceil(tile.rows);
-        let splits = hopper::splits(tile, across * down, widest, depth, sms);
-        self.in_tiles(
-            product,
-            Tiles {
-                kernel: tile.name,
-                cols: tile.cols,
-                grid: [across, down, splits],
-                threads: tile.threads,
-                shared: tile.shared(),
-            },
-        )
-    }
-
-    /// Launches a product; says whether it took the norm that follows in.
-    fn in_tiles(&mut self, product: &Product, chosen: Tiles) -> bool {
-        let Tiles { kernel, cols, grid, threads, shared } = chosen;
-        let [across, _, splits] = grid;
-        let left = &product.left;
-        // Lanes that share a row sum its squares by halving.
-        let norm = product.norm.filter(|_| cols.is_power_of_two() && cols <= 128);
-        let mut args = product_fields(product, splits, Place::Null);
-        if let Some(Norm { weight, eps, out }) = norm {
-            let squares = self.temp(left.rows * across * Storage::F32.bytes());
-            args.extend([field(vector(weight)), field(Place::Value(out)), field(squares.clone())]);
-            self.scaled.retain(|(id, _)| *id != out);
-            self.scaled.push((out, RowScale { squares, tiles: across, eps }));
-        } else {
-            args.extend(std::iter::repeat_n(field(Place::Null), 3));
-        }
-        let args = vec![Arg::Struct(args)];
-        self.launch(kernel, grid, threads, shared, args);
-        self.in_clusters(splits);
-        norm.is_some()
-    }
-}
-
-/// The kernel a product on Hopper's matrix instructions runs on, and how.
-struct Tiles {
-    kernel: &'static str,
-    /// Columns of a tile.
-    cols: usize,
-    grid: [usize; 3],
-    threads: u32,
-    shared: usize,
-}
-
-/// The tile of `rows_hopper.cu` for a product, where those kernels do what it asks for.
-fn few_rows(product: &Product) -> Option<&'static few::Tile> {
-    let Product { left, factors, gated, activation, .. } = product;
-    let plain =
-        left.taps == 1 && left.group >= left.rows && matches!(activation, None | Some(Activation::Silu));
-    let plain = plain && (!gated || factors.iter().all(|factor| factor.bias == Place::Null));
-    let widths: Vec<usize> = factors.iter().map(|factor| factor.cols).collect();
-    few::choose(left.rows, &widths, *gated, left.cin).filter(|_| plain)
-}
-
-/// Whether products into this many columns run on Hopper's matrix instructions: results are read and written four at a
-/// time, and of the activations only two are compiled in.
-pub(super) fn suits_hopper(cols: &[usize], activation: Option<Activation>) -> bool {
-    cols.iter().all(|cols| cols.is_multiple_of(8))
-        && matches!(activation, None | Some(Activation::GeluErf | Activation::Silu))
 }
 
 /// The matrices of linear layers.
@@ -369,91 +217,4 @@ fn weights_of(ops: &[Op]) -> Vec<WeightId> {
         _ => None,
     };
     ops.iter().filter_map(weight).collect()
-}
-
-/// All rows of a matrix, one tap.
-pub(super) fn whole(at: Place, rows: usize, cols: usize) -> Left {
-    Left {
-        at,
-        rows,
-        group: rows.max(1),
-        group_stride: 0,
-        row_stride: cols,
-        tap_stride: 0,
-        cin: cols,
-        taps: 1,
-        scale: None,
-    }
-}
-
-fn tiles(factors: &[Factor], gated: bool, cols: usize, gated_cols: usize) -> usize {
-    match factors {
-        [first, ..] if gated => first.cols.div_ceil(gated_cols),
-        _ => factors.iter().map(|factor| factor.cols.div_ceil(cols)).sum(),
-    }
-}
-
-/// The tile for a result of `rows` by `cols` in all. Few rows take narrow tiles, so that every SM has a block
-/// without k being split into many parts.
-const fn choose(rows: usize, cols: usize) -> usize {
-    match (rows, cols) {
-        (0..=16, _) => 0,
-        (17..=32, _) => 1,
-        (33..=64, 0..=4096) => 2,
-        (33..=64, _) => 3,
-        (65..=128, 0..=4096) => 4,
-        (65..=256, _) => 5,
-        (_, 0..=64) => 5,
-        (_, 65..=96) => 6,
-        _ => 7,
-    }
-}
-
-fn arguments(product: &Product, splits: usize, partial: Place) -> Arg {
-    let mut fields = product_fields(product, splits, partial);
-    fields.extend(std::iter::repeat_n(field(Place::Null), 3));
-    Arg::Struct(fields)
-}
-
-/// The fields of `struct Product` up to those of a norm that follows.
-fn product_fields(product: &Product, splits: usize, partial: Place) -> Vec<Field> {
-    let Product { left, factors, gated, activation, residual, out, .. } = product;
-    let three = |pick: &dyn Fn(&Factor) -> Field, none: Field| -> Vec<Field> {
-        (0..3).map(|i| factors.get(i).map_or_else(|| none.clone(), pick)).collect()
-    };
-    let long = |value: usize| Field::I64(i64::try_from(value).unwrap_or(i64::MAX));
-    let null = || field(Place::Null);
-    let mut fields = vec![
-        field(left.at.clone()),
-        long(left.group_stride),
-        long(left.row_stride),
-        long(left.tap_stride),
-        int_field(left.rows),
-        int_field(left.group),
-        int_field(left.cin),
-        int_field(left.taps),
-    ];
-    fields.extend(three(&|factor| factor.weight.clone(), null()));
-    fields.extend(three(&|factor| field(factor.out.clone()), null()));
-    fields.extend(three(&|factor| field(factor.bias.clone()), null()));
-    fields.extend(three(&|factor| int_field(factor.cols), int_field(0)));
-    let residual_bf16 = residual.as_ref().is_some_and(|(_, storage)| storage.is_bf16());
-    fields.extend([
-        int_field(factors.len()),
-        int_field(usize::from(*gated)),
-        int_field(activation_code(*activation)),
-        int_field(usize::from(out.is_bf16())),
-        int_field(usize::from(residual_bf16)),
-        int_field(splits),
-        field(residual.as_ref().map_or(Place::Null, |(place, _)| place.clone())),
-        field(partial),
-        field(Place::Counters),
-    ]);
-    let scale = left.scale.as_ref();
-    fields.extend([
-        scale.map_or_else(null, |scale| field(scale.squares.clone())),
-        int_field(scale.map_or(0, |scale| scale.tiles)),
-        Field::F32(scale.map_or(0.0, |scale| scale.eps)),
-    ]);
-    fields
 }

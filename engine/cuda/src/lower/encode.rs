@@ -2,7 +2,7 @@
 
 use device::program::Op;
 
-use super::dense::{Factor, Product, whole};
+use super::product::{Factor, Product, whole};
 use super::{Arg, Derived, Lowering, Place, Storage, at, field, float, int, long, maybe, value, vector};
 
 impl Lowering<'_> {

@@ -4,7 +4,8 @@
 use device::program::{Op, Role};
 use device::{ValueId, WeightId};
 
-use super::dense::Left;
+use super::dense::Branch;
+use super::product::Left;
 use super::{Arg, Derived, Field, Lowering, Matmul, Place, Step, Storage, at, int, long};
 
 /// What the library's launches are called.
@@ -27,11 +28,18 @@ impl Lowering<'_> {
         many && self.factor().is_bf16() && cols.is_multiple_of(8) && depth.is_multiple_of(8)
     }
 
-    /// Linear layers from `index` on that share their input, by the library; how many ops that took, if it can.
-    pub(super) fn library_linear(&mut self, index: usize, group: usize) -> Option<usize> {
+    /// Linear layers from `index` on that share their input, or one with the branch it is, by the library; how many ops that
+    /// took, if it can.
+    pub(super) fn library_linear(
+        &mut self,
+        index: usize,
+        group: usize,
+        branch: Option<Branch>,
+    ) -> Option<usize> {
         let Op::Linear { input, activation: None, residual, out, .. } = self.program.ops[index] else {
             return None;
         };
+        let (residual, out) = branch.map_or((residual, out), |branch| (Some(branch.stream), branch.stream));
         let ops = &self.program.ops[index..index + group];
         let outs: Vec<(WeightId, ValueId)> = ops
             .iter()
@@ -52,9 +60,9 @@ impl Lowering<'_> {
         }
         if group == 1 {
             let left = self.left(input);
-            let weight = self.matrix(outs[0].0);
+            let weight = self.scaled_matrix(outs[0].0, branch.and_then(|branch| branch.scale));
             self.matmul(left, weight, cols, Place::Value(out), self.storage(out), residual.is_some());
-            return Some(1);
+            return Some(1 + usize::from(branch.is_some()));
         }
         if outs
             .iter()

@@ -13,6 +13,7 @@ mod few;
 mod hopper;
 mod library;
 mod norm;
+mod product;
 #[cfg(test)]
 mod published;
 mod ready;

@@ -4,7 +4,7 @@
 use device::program::{Op, Role};
 use device::{ValueId, WeightId};
 
-use super::dense::suits_hopper;
+use super::product::suits_hopper;
 use super::{Lowering, Place};
 
 /// What a row's result is to be scaled by: `rsqrt(sum of the row of squares / columns + eps)`.

@@ -23,6 +23,8 @@ pub(crate) enum Derived {
     SnakeAlpha { alpha: WeightId, beta: WeightId },
     /// `1 / (exp(beta) + 1e-9)`.
     SnakeInverse { alpha: WeightId, beta: WeightId },
+    /// Each row of a matrix times its value of a vector, in bf16.
+    Scaled { id: WeightId, scale: WeightId },
     /// Matrices with the same columns, one below the other, in bf16.
     Stacked { ids: Vec<WeightId> },
     /// A table's rows as readers of drawn ids want them.

@@ -43,6 +43,11 @@ fn linear(input: ValueId, weight: WeightId, out: ValueId) -> Op {
 
 /// One decoder layer over paged attention, 64 wide, two heads of `dim` columns over `kv_heads`.
 fn layer(bench: &mut Bench, kv_heads: usize, dim: usize) -> Program {
+    layer_with(bench, kv_heads, dim, false)
+}
+
+/// The same, its branches scaled column by column where that is asked for.
+fn layer_with(bench: &mut Bench, kv_heads: usize, dim: usize, scaled: bool) -> Program {
     let one = Rows::PerRow(1);
     let pages = bench
         .catalog
@@ -94,18 +99,23 @@ fn layer(bench: &mut Bench, kv_heads: usize, dim: usize) -> Program {
         page_table,
         out: attended,
     });
-    let residual = Some(stream);
-    builder.push(Op::Linear {
-        input: attended,
-        weight: o_weight,
-        bias: None,
-        activation: None,
-        residual,
-        out: stream,
-    });
+    let scale = scaled.then(|| bench.weight(WeightForm::Vector, &[64]));
+    if scaled {
+        builder.push(linear(attended, o_weight, branch));
+        builder.push(Op::AddScaled { target: stream, input: branch, scale });
+    } else {
+        builder.push(Op::Linear {
+            input: attended,
+            weight: o_weight,
+            bias: None,
+            activation: None,
+            residual: Some(stream),
+            out: stream,
+        });
+    }
     builder.push(Op::RmsNorm { input: stream, weight: norm, eps: 1e-6, out: normed });
     builder.push(Op::GatedMlp { input: normed, gate, up, down, out: branch });
-    builder.push(Op::AddScaled { target: stream, input: branch, scale: None });
+    builder.push(Op::AddScaled { target: stream, input: branch, scale });
     builder.output(stream);
     builder.finish()
 }
@@ -318,6 +328,25 @@ fn products_of_many_rows_go_to_the_library_with_q_k_and_v_as_one_and_norms_by_th
             .iter()
             .all(|it| it.library.is_none())
     );
+}
+
+#[test]
+fn a_scaled_branch_joins_its_stream_within_the_product_that_makes_it_in_bf16_alone() {
+    let mut bench = Bench::default();
+    let (plain, scaled) = (layer(&mut bench, 1, 128), layer_with(&mut bench, 1, 128, true));
+    let added =
+        |lowered: &Lowered| kernels(lowered).iter().filter(|name| name.contains("add_scaled")).count();
+    for target in [BF16, HOPPER, Target { library_from: Some(72), ..HOPPER }] {
+        for rows in [8, 80] {
+            let lowered = bench.lower(&scaled, rows, target);
+            assert_eq!(added(&lowered), 0, "{:?}", kernels(&lowered));
+            assert_eq!(kernels(&lowered), kernels(&bench.lower(&plain, rows, target)));
+            let weights = lowered.steps.iter().flat_map(Step::places);
+            let weights = weights.filter(|place| matches!(place, Place::Weight(Derived::Scaled { .. })));
+            assert_eq!(weights.count(), 2);
+        }
+    }
+    assert_eq!(added(&bench.lower(&scaled, 8, F32)), 2);
 }
 
 #[test]
