@@ -37,7 +37,7 @@ def point(workload, rates, window, *, model=LARGE, without="", devices=1, engine
 
 POINTS = {
     **{f"low:{rate}": point(LIBRI, [rate], 20) for rate in (1, 10)},
-    **{f"capacity:{rate}": point(LIBRI, [rate], 60) for rate in (240, 272, 288, 304)},
+    **{f"capacity:{rate}": point(LIBRI, [rate], 60) for rate in (256, 264, 288, 304)},
     **{f"seed-tts:{rate}": point(SEED, [rate], 60) for rate in (320, 400)},
     "overload": point(LIBRI, [376], 60),
     "small": point(LIBRI, [288, 320], 60, model=SMALL),

@@ -19,9 +19,9 @@ SETTINGS = {
 }
 PARTS = (0.9, 1.0, 1.3)
 WITHOUT = {"partition": "partition=off", "urgent": "urgent=off", "async": "async=off", "deadlines": "policy=prefill-first", "riders": "ride_rows_max=0", "ahead": "lm_depth=1"}
-RATES = (240, 264, 288, 304, 376)
-# What the measured runs served with.
-AS_MEASURED = "first_audio_limit_ms=150,steps_between_prefills=0"
+RATES = (208, 240, 256, 264, 288, 304, 376)
+# What some runs were served with before these became the profile's own limits: 140 ms, two steps.
+THEN = {"first_audio_limit_ms": 150, "steps_between_prefills": 0}
 
 
 def refused(rates):
@@ -63,16 +63,18 @@ def card(simulator):
     """The card's own runs beside the same simulated, and what it loses without each part or under another split."""
     sim = simulator(CARD)
     measured = json.loads((ROOT / "docs/h200.json").read_text())["runs"]
-    plain = [run for run in measured if run["workload"] == "libritts" and run["rate"] in RATES and (run.get("devices") or 1) == 1 and not run.get("set")
+    plain = [run for run in measured if run["workload"] == "libritts" and run["rate"] in RATES and (run.get("devices") or 1) == 1
              and not run.get("model", "").endswith("0.6b")]
     rows = []
 
-    def add(profile_sim, name, keys, split, without):
-        variant = f"{name}:" + ",".join(filter(None, (AS_MEASURED, keys)))
-        row = {"name": name, "split": split, "without": without, "simulated": {}, "measured": {}}
+    def add(profile_sim, name, keys, split, without, limits=None):
+        limits = limits or {}
+        variant = ":".join(filter(None, (name, ",".join([*(f"{key}={value}" for key, value in limits.items()), *([keys] if keys else [])]))))
+        row = {"name": name, "split": split, "without": without, "set": limits, "simulated": {}, "measured": {}}
         for rate in RATES:
             row["simulated"][str(rate)] = brief(profile_sim.rate([variant], rate, seeds=1)[name][0])
-            runs = [run for run in plain if run["rate"] == rate and run["split"] == split and (run.get("without") or "") == without]
+            runs = [run for run in plain if run["rate"] == rate and run["split"] == split and (run.get("without") or "") == without
+                    and (run.get("set") or {}) == limits]
             if runs:
                 best = max(runs, key=lambda run: run["window_s"])
                 row["measured"][str(rate)] = {**brief(best), "window_s": best["window_s"]}
@@ -80,7 +82,8 @@ def card(simulator):
 
     profile = json.loads((ROOT / CARD).read_text())
     served = (profile["parts"]["lm"], profile["parts"]["background"])
-    add(sim, "nothing", "", "/".join(map(str, served)), "")
+    for limits in ({}, THEN):
+        add(sim, "nothing", "", "/".join(map(str, served)), "", limits)
     for name, keys in WITHOUT.items():
         add(sim, name, keys, "/".join(map(str, served)), name)
     with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +92,8 @@ def card(simulator):
             if (lm, background) != served:
                 other = pathlib.Path(folder) / f"{lm}-{background}.json"
                 other.write_text(json.dumps(under(profile, split)))
-                add(simulator(str(other)), "nothing", "", f"{lm}/{background}", "")
+                for limits in ({}, THEN) if (lm, background) == (84, 48) else ({},):
+                    add(simulator(str(other)), "nothing", "", f"{lm}/{background}", "", limits)
     return {"window_s": sim.window, "rows": rows}
 
 

@@ -144,7 +144,7 @@ def card(data: dict) -> str:
         return f"{percent(run['attained'])}, {ms(run['ttfa_p50_ms'])}, {ms(run['ttfa_p99_ms'])}{stalls}{window}"
 
     rates = list(data["rows"][0]["simulated"])
-    rows = [[row["without"] or "nothing", row["split"], *(cell(row[kind].get(rate)) for rate in rates for kind in ("simulated", "measured"))] for row in data["rows"]]
+    rows = [[", ".join([row["without"] or "nothing", *(f"{key} {value}" for key, value in row["set"].items())]), row["split"], *(cell(row[kind].get(rate)) for rate in rates for kind in ("simulated", "measured"))] for row in data["rows"]]
     head = ["without", "split", *(f"{kind} at {rate}/s" for rate in rates for kind in ("simulated", "measured"))]
     lines = [f"`{command} card` at commit {data['commit']}, with `config/profiles/h200-1.7b.json` and the seed and arrivals of the card's own runs: attained, TTFA p50 "
              f"and p99 in ms, in windows of {data['window_s']} s unless said:", ""]

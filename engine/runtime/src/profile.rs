@@ -89,6 +89,8 @@ pub struct MeasuredStage {
 pub struct MeasuredSharing {
     pub lm_beside_background: u32,
     pub background_beside_lm: u32,
+    /// Of the lm lane while the background lane is busy and urgent work always under way.
+    pub lm_beside_urgent: u32,
     /// Of urgent work that finds both other lanes busy.
     pub urgent_beside_lanes: u32,
 }
@@ -283,6 +285,7 @@ impl<'a> Bench<'a> {
             return Ok(MeasuredSharing {
                 lm_beside_background: 1_000,
                 background_beside_lm: 1_000,
+                lm_beside_urgent: 1_000,
                 urgent_beside_lanes: 1_000,
             });
         }
@@ -302,6 +305,7 @@ impl<'a> Bench<'a> {
         Ok(MeasuredSharing {
             lm_beside_background: left(alone[0], both[0]),
             background_beside_lm: left(alone[1], both[1]),
+            lm_beside_urgent: left(both[0], all[0]),
             urgent_beside_lanes: left(alone[2], all[2]),
         })
     }

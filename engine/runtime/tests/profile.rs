@@ -39,7 +39,8 @@ fn a_profile_holds_every_stage_the_scheduler_asks_for_and_costs_grow_with_rows()
         "ten seconds of a clip against one: {:?}",
         encode.micros
     );
-    for left in [measured.sharing.lm_beside_background, measured.sharing.background_beside_lm] {
+    let sharing = measured.sharing;
+    for left in [sharing.lm_beside_background, sharing.background_beside_lm, sharing.lm_beside_urgent] {
         assert!((1..=1_000).contains(&left), "{left}");
     }
     assert!(measured.parts[0] >= 1 && measured.prompt_positions > 0 && measured.ids_per_word > 0.5);

@@ -26,8 +26,6 @@ const LAUNCH_US: f64 = 150.0;
 const PATH_US: f64 = 1_500.0;
 /// Cores that other work may keep busy before a profile says so.
 const OTHERS_CORES: f64 = 0.2;
-/// What the lanes of a GPU keep of their speed while urgent work runs, which has priority on the same SMs: a guess.
-const BESIDE_URGENT_GPU: f64 = 0.5;
 /// Packets encoded to find what one costs.
 const PACKETS: u32 = 500;
 const RATE_HZ: u32 = 24_000;
@@ -123,20 +121,25 @@ pub(crate) fn measure(
         return Ok((once(None, ProfileScope::All)?, None));
     };
     let mut file = once(Some(*first), ProfileScope::All)?;
+    // Each says how many cores its lanes have.
+    let mut devices = vec![file.device.clone()];
     file.splits.push(cost(&file));
     for split in others {
         if enough() {
             break;
         }
-        let other = cost(&once(Some(*split), ProfileScope::Partitions)?);
+        let measured = once(Some(*split), ProfileScope::Partitions)?;
+        let other = cost(&measured);
         // A device rounds what it is asked for.
         if file.splits.iter().all(|known| (known.lm, known.background) != (other.lm, other.background)) {
             file.splits.push(other);
+            devices.push(measured.device);
         }
     }
     let judged = judge(&file, workload).map_err(|error| error.to_string())?;
     let chosen = ProfileFile { choice: Some(judged.choice()), ..file.under(&file.splits[judged.chosen]) };
-    Ok((ProfileFile { splits: file.splits, ..chosen }, Some(judged)))
+    let device = devices.swap_remove(judged.chosen);
+    Ok((ProfileFile { device, splits: file.splits, ..chosen }, Some(judged)))
 }
 
 /// What of a profile depends on the split.
@@ -160,7 +163,7 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
     ProfileFile {
         name: measured.model.clone(),
         device: format!("{}; a host of {} cores ({})", measured.device, host.cores, host.cpu),
-        guesses: guesses(measured),
+        guesses: guesses(),
         frame_ms: measured.frame.as_micros() as f64 / 1_000.0,
         rows_per_context: measured.rows_per_context,
         look_ahead: measured.look_ahead,
@@ -190,7 +193,7 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
         },
         sharing: Sharing {
             // On a CPU lanes yield between operations while urgent work runs; SMs are shared by priority.
-            beside_urgent: if measured.live_rows { 0.0 } else { BESIDE_URGENT_GPU },
+            beside_urgent: if measured.live_rows { 0.0 } else { part(sharing.lm_beside_urgent.max(1)) },
             lm_beside_background: part(sharing.lm_beside_background),
             background_beside_lm: part(sharing.background_beside_lm),
             whole_beside_background: part(sharing.lm_beside_background),
@@ -233,14 +236,12 @@ fn profile(measured: &Measured, packet_us: f64) -> ProfileFile {
 }
 
 /// What nobody measured.
-fn guesses(measured: &Measured) -> Vec<String> {
+fn guesses() -> Vec<String> {
     let host = format!(
         "host: {PACKET_BESIDE_US} us a packet beside its encoding, {REQUEST_US} us a request, \
          {LAUNCH_US} us between launches and {PATH_US} us from a chunk to the listener"
     );
-    let sharing = format!("sharing: beside urgent work the lanes keep {BESIDE_URGENT_GPU} of their speed");
-    let gpu = !measured.live_rows;
-    [Some(host), gpu.then_some(sharing)].into_iter().flatten().collect()
+    vec![host]
 }
 
 /// Processor time of encoding one 20 ms packet of something like a voice.
