@@ -235,6 +235,9 @@ def h200(data: dict) -> str:
         "What urgent chunks cost a decode step of 256 rows, all launched at once, a hundred turns (ms, median and 99th percentile; a hundred in a row take a step longer than fifteen do):",
         "",
         *grid(["a step of 256 rows", "the step", "the urgent chunks"], [[row["what"], both(row["decode"]), both(row.get("urgent"))] for row in data["beside"]]),
+        "Where that goes: each kernel launched by itself on the same inputs, which takes some 4 us more than within a graph (us, launches); the largest 32 of each:",
+        "",
+        *kernels(data["kernels"]),
         f"Serving: `{data['commands']['serve']}` ({data['settings']}) and `{data['commands']['bench']}`, {data['host']}; one seed; every frame sent was "
         "decoded. Windows of 60 s confirm; shorter ones only show the way:",
         "",
@@ -245,6 +248,20 @@ def h200(data: dict) -> str:
         *served_launches(data["runs"]),
     ]
     return "\n".join(lines).rstrip()
+
+
+def kernels(stages: list) -> list[str]:
+    """Kinds of kernels by stage: what they take one by one, and what the stage takes as a graph."""
+    def name(it: dict) -> str:
+        where = {"lm": "lm lane", "whole": "whole card", "background": "background lane"}[it["partition"]]
+        frames = f" of {it['length']} frames" if it["length"] else ""
+        return f"{it['stage']}, {it['batch']}{frames}, {where}"
+
+    families = list(dict.fromkeys(family for it in stages for family in it["families"]))
+    families.sort(key=lambda family: family.startswith("other"))
+    rows = [[family, *("{}, {}".format(*it["families"][family]) if family in it["families"] else "-" for it in stages)] for family in families]
+    rows += [["all, one by one", *(str(it["alone"]) for it in stages)], ["all, as one graph", *(str(it["micros"]) for it in stages)]]
+    return grid(["kernels", *map(name, stages)], rows)
 
 
 def otherwise(run: dict) -> str:

@@ -25,7 +25,8 @@ pub struct Layout {
 }
 
 /// Part of what decode and codec could do at all that is left of it with prompts, chance and first audio in time: as
-/// simulated and published for one H100, and as measured on one H200 (docs/h200.md).
+/// simulated and published for one H100. Of one H200, whose thousands of contexts even chance out, it is a sixth less than
+/// was measured (docs/h200.md): on the safe side.
 const FILL: f64 = 0.7;
 
 /// Frames a second of each role on one device.

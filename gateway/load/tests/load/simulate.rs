@@ -183,12 +183,13 @@ fn the_published_profile_carries_what_was_published() {
 fn a_plan_ranks_layouts_and_counts_every_device_once() {
     let workload = Workload::load("libritts").expect("built in");
     let published = ProfileFile::load("h100-published").expect("built in");
-    // One device carries about what is published and simulated, 48 requests/s, and what was measured, 288 to 304.
+    // One device carries about what is published and simulated, 48 requests/s; of the card it promises a fifth less at
+    // most than was measured, 288 to 304.
     let alone = plan::rank(&published, 1, &workload).expect("valid")[0].requests_per_s;
     assert!((41.0..56.0).contains(&alone), "{alone}");
     let card = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/profiles/h200-1.7b.json");
     let card = plan::rank(&ProfileFile::load(card).expect("a profile"), 1, &workload).expect("valid");
-    assert!((251.0..341.0).contains(&card[0].requests_per_s), "{card:?}");
+    assert!((236.0..304.0).contains(&card[0].requests_per_s), "{card:?}");
     let layouts = plan::rank(&published, 4, &workload).expect("valid");
     assert!(layouts.windows(2).all(|pair| pair[0].contexts >= pair[1].contexts));
     assert!(layouts.iter().all(|it| it.combined + it.backbone + it.codec == 4));
