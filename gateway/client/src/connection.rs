@@ -19,6 +19,9 @@ use tokio_tungstenite::tungstenite::protocol::{Message, WebSocketConfig};
 
 /// Bytes read at once: a burst of packets fits, and thousands of sessions fit into one process.
 const READ_BUFFER: usize = 16 * 1_024;
+/// RFC 6455, section 7.1.5: a Close frame without a code, and no Close frame.
+const NO_CODE: u16 = 1005;
+const NO_CLOSE: u16 = 1006;
 
 /// What ends a client.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +65,10 @@ pub struct Sender<S = TcpStream> {
 #[derive(Debug)]
 pub struct Receiver<S = TcpStream> {
     stream: SplitStream<WebSocketStream<S>>,
-    closed: bool,
+    /// What the server's Close frame said.
+    close: Option<(u16, String)>,
+    /// Nothing comes any more.
+    over: bool,
 }
 
 /// Connects to `address` ("127.0.0.1:8080") and waits for `ready`.
@@ -164,7 +170,7 @@ where
     let connected = tokio_tungstenite::client_async_with_config(request, socket, Some(config)).await;
     let (stream, _) = connected.map_err(refused)?;
     let (sink, stream) = stream.split();
-    let mut receiver = Receiver { stream, closed: false };
+    let mut receiver = Receiver { stream, close: None, over: false };
     match receiver.next().await? {
         Event::Message(ServerMessage::Ready(ready)) => {
             Ok((Sender { sink, sequences: BTreeMap::new() }, receiver, ready))
@@ -224,34 +230,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Sender<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Receiver<S> {
-    /// The next event; after [`Event::Closed`] the same again.
+    /// The next event; after [`Event::Closed`] the same again. One that is given up before it is ready loses nothing.
     ///
     /// # Errors
     /// [`ClientError::Unreadable`] for a message that is not this protocol's.
     pub async fn next(&mut self) -> Result<Event, ClientError> {
-        while !self.closed {
+        while !self.over {
             match self.stream.next().await {
+                Some(Ok(Message::Close(frame))) => {
+                    let said = frame.map(|frame| (frame.code.into(), frame.reason.to_string()));
+                    // Polling on lets the library answer it.
+                    self.close = Some(said.unwrap_or((NO_CODE, String::new())));
+                }
+                Some(Ok(_)) if self.close.is_some() => {}
                 Some(Ok(Message::Text(text))) => {
                     let message = ServerMessage::from_json(&text);
                     return message.map(Event::Message).map_err(|e| ClientError::Unreadable(e.to_string()));
                 }
                 Some(Ok(Message::Binary(bytes))) => return packet(&bytes).map_err(unreadable),
-                Some(Ok(Message::Close(frame))) => {
-                    self.closed = true;
-                    let (code, reason) = match frame {
-                        Some(frame) => (frame.code.into(), frame.reason.to_string()),
-                        None => (1005, String::new()),
-                    };
-                    // Polling on lets the library answer the Close frame.
-                    while self.stream.next().await.is_some_and(|message| message.is_ok()) {}
-                    return Ok(Event::Closed { code, reason });
-                }
                 // Pings are answered by the library.
                 Some(Ok(_)) => {}
-                Some(Err(_)) | None => self.closed = true,
+                Some(Err(_)) | None => self.over = true,
             }
         }
-        Ok(Event::Closed { code: 1006, reason: String::new() })
+        let (code, reason) = self.close.clone().unwrap_or((NO_CLOSE, String::new()));
+        Ok(Event::Closed { code, reason })
     }
 }
 

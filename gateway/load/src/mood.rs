@@ -63,6 +63,8 @@ pub enum MoodError {
     Share(String),
     #[error("the shares of the moods sum to more than 1")]
     Sum,
+    #[error("{0} is given two shares")]
+    Twice(&'static str),
 }
 
 impl Moods {
@@ -76,6 +78,9 @@ impl Moods {
             let (name, share) = item.split_once('=').unwrap_or((item, "1"));
             let mood = Mood::ALL.into_iter().find(|mood| mood.name() == name);
             let mood = mood.ok_or_else(|| MoodError::Unknown(name.to_owned()))?;
+            if shares.iter().any(|(known, _)| *known == mood) {
+                return Err(MoodError::Twice(mood.name()));
+            }
             let share = share.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
             shares.push((mood, share.ok_or_else(|| MoodError::Share(item.to_owned()))?));
         }

@@ -28,6 +28,12 @@ const LOOK_MAX: u32 = 64;
 /// Codes that turn a request away before it has begun, beside every `overloaded_error`.
 const REFUSALS: [&str; 3] = ["quota_exceeded", "too_many_contexts", "draining"];
 
+/// How long a server that can no longer be sent to is listened to in all, and for its next message.
+const LAST_WORD: Span = Span::from_millis(500);
+const LAST_WORD_WAIT: Duration = Duration::from_millis(200);
+/// RFC 6455, section 7.1.5: no Close frame came.
+const CLOSED_WITHOUT_A_WORD: u16 = 1006;
+
 pub(super) async fn speak(
     request: &Request<'_>,
     hearing: &mut Hearing,
@@ -49,6 +55,8 @@ pub(super) async fn speak(
     let mut talk = Talk::new(request, hearing, sender, receiver, &ready, glance);
     let ending = talk.run(pieces).await;
     talk.glance.watch();
+    // One that cannot be sent to has mostly said why before it closed.
+    let ending = if talk.unsent { talk.last_word().await.unwrap_or(ending) } else { ending };
     // The server's last word is `end`; a close it does not hear changes nothing.
     drop(tokio::time::timeout(Duration::from_millis(200), talk.sender.close()).await);
     ending
@@ -104,6 +112,8 @@ struct Talk<'a> {
     cut: Option<Tick>,
     /// From the first piece of the text to the last.
     withheld: Span,
+    /// Something could not be sent.
+    unsent: bool,
 }
 
 impl<'a> Talk<'a> {
@@ -133,6 +143,7 @@ impl<'a> Talk<'a> {
             random: Random::new(request.arrival.seed ^ 0x7265_706f_7274),
             cut: None,
             withheld: Span::ZERO,
+            unsent: false,
         }
     }
 
@@ -178,10 +189,14 @@ impl<'a> Talk<'a> {
                 }
             } else if text_due.is_some_and(|due| due <= now) {
                 match pieces.next() {
-                    Some((_, text)) => self.sender.append(CONTEXT, &text).await.map_err(failure)?,
+                    Some((_, text)) => {
+                        let sent = self.sender.append(CONTEXT, &text).await;
+                        self.sent(sent)?;
+                    }
                     None => {
                         ended = true;
-                        self.sender.end(CONTEXT).await.map_err(failure)?;
+                        let sent = self.sender.end(CONTEXT).await;
+                        self.sent(sent)?;
                     }
                 }
             } else if back.is_some() && own.is_none_or(|own| own > now) {
@@ -202,8 +217,33 @@ impl<'a> Talk<'a> {
             if self.cut.is_some_and(|cut| now.since(cut) > limit) {
                 return Err("the server did not answer an interrupt".to_owned());
             }
-            self.report(now).await.map_err(failure)?;
+            let sent = self.report(now).await;
+            self.sent(sent)?;
         }
+    }
+
+    fn sent(&mut self, sent: Result<(), ClientError>) -> Result<(), String> {
+        self.unsent |= sent.is_err();
+        sent.map_err(failure)
+    }
+
+    /// What the server says once it can no longer be spoken to: its error, or why it closed. Sound is no longer heard.
+    async fn last_word(&mut self) -> Option<Result<Ending, String>> {
+        let begun = self.request.clock.now();
+        while self.request.clock.now().since(begun) < LAST_WORD {
+            let event = tokio::time::timeout(LAST_WORD_WAIT, self.receiver.next()).await.ok()?.ok()?;
+            match event {
+                Event::Closed { code: CLOSED_WITHOUT_A_WORD, .. } => return None,
+                Event::Closed { .. } | Event::Message(_) => {
+                    let said = self.event(begun, event).transpose();
+                    if said.is_some() {
+                        return said;
+                    }
+                }
+                Event::Packet { .. } => {}
+            }
+        }
+        None
     }
 
     /// When something of the listener's own is due.

@@ -64,6 +64,7 @@ fn a_mood_that_cannot_be_mixed_is_named() {
     assert_eq!(Moods::parse(&["sulking=0.1"]), Err(MoodError::Unknown("sulking".to_owned())));
     assert_eq!(Moods::parse(&["jitter=2"]), Err(MoodError::Share("jitter=2".to_owned())));
     assert_eq!(Moods::parse(&["jitter=0.7", "lying=0.7"]), Err(MoodError::Sum));
+    assert_eq!(Moods::parse(&["jitter=0.2", "jitter=0.2"]), Err(MoodError::Twice("jitter")));
     let text = MoodError::Unknown("x".to_owned()).to_string();
     assert!(text.contains("barge-in"), "{text}");
 }

@@ -17,7 +17,8 @@ use proto::wire::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio_tungstenite::tungstenite::protocol::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message};
 
 use crate::adapters::{Socket, accept, measure, measure_with, next_json, pcm, server, settings};
 
@@ -282,6 +283,27 @@ async fn a_target_that_hangs_in_the_middle_fails_and_its_report_is_kept() {
     let rate = &run.report.targets[0].rates[0];
     assert!(rate.offered > 0 && rate.failed == rate.offered, "{rate:?}");
     assert!(rate.ttfa_ms.p50.is_some(), "what was heard counts: {rate:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_closes_while_text_is_sent_is_told_by_its_own_reason() {
+    let closing = server(|socket| async move {
+        let mut socket = accept(socket, Some("voxlane.v1")).await;
+        let _sent = socket.send(ready()).await;
+        let _open = (next_json(&mut socket).await, next_json(&mut socket).await);
+        let frame = CloseFrame { code: CloseCode::Size, reason: "a message is too long".into() };
+        let _sent = socket.close(Some(frame)).await;
+        // The connection stays for a while: whoever has text to send finds it closing, not gone.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        while next_json(&mut socket).await.is_some() {}
+    })
+    .await;
+    for _ in 0..5 {
+        let run = measure(&format!("a=native+ids=50,ws://{closing}"), &[]).await;
+        one_clear_error(&run, "closes");
+        let error = run.error.unwrap_or_default();
+        assert!(error.contains("1009 a message is too long"), "{error}");
+    }
 }
 
 /// Every second request hears nothing and does not end.
