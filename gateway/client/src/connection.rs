@@ -230,6 +230,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Sender<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Receiver<S> {
+    /// Code and reason of the server's Close frame, once it has come: before [`Event::Closed`], which tells the connection's
+    /// own end.
+    #[must_use]
+    pub fn close_frame(&self) -> Option<(u16, &str)> {
+        self.close.as_ref().map(|(code, reason)| (*code, reason.as_str()))
+    }
+
     /// The next event; after [`Event::Closed`] the same again. One that is given up before it is ready loses nothing.
     ///
     /// # Errors

@@ -247,8 +247,9 @@ pub async fn probe(target: &Target, settings: &Settings) -> Result<(), String> {
     let limit = Duration::from_micros(settings.patience.as_micros().unsigned_abs());
     let mut hearing = adapters::listener(&request);
     let ending = tokio::time::timeout(limit, Box::pin(adapters::speak(&request, &mut hearing)));
-    let ending =
-        ending.await.map_err(|_| format!("it did not answer whole within {} s", span_s(settings.patience)))?;
+    let ending = ending
+        .await
+        .map_err(|_| format!("it did not answer whole within {} s", span_s(settings.patience)))?;
     let outcome = hearing.finish(clock.now(), ending);
     if let Some(wrong) = outcome.frames_missing() {
         return Err(wrong);

@@ -31,8 +31,6 @@ const REFUSALS: [&str; 3] = ["quota_exceeded", "too_many_contexts", "draining"];
 /// How long a server that can no longer be sent to is listened to in all, and for its next message.
 const LAST_WORD: Span = Span::from_millis(500);
 const LAST_WORD_WAIT: Duration = Duration::from_millis(200);
-/// RFC 6455, section 7.1.5: no Close frame came.
-const CLOSED_WITHOUT_A_WORD: u16 = 1006;
 
 pub(super) async fn speak(
     request: &Request<'_>,
@@ -87,6 +85,10 @@ async fn begin(
         ..Open::default()
     };
     sender.open(open).await
+}
+
+fn closed(code: u16, reason: &str) -> String {
+    failure(format!("the server closed with {code} {reason}").trim_end())
 }
 
 /// One utterance under way.
@@ -231,19 +233,19 @@ impl<'a> Talk<'a> {
     async fn last_word(&mut self) -> Option<Result<Ending, String>> {
         let begun = self.request.clock.now();
         while self.request.clock.now().since(begun) < LAST_WORD {
-            let event = tokio::time::timeout(LAST_WORD_WAIT, self.receiver.next()).await.ok()?.ok()?;
-            match event {
-                Event::Closed { code: CLOSED_WITHOUT_A_WORD, .. } => return None,
-                Event::Closed { .. } | Event::Message(_) => {
-                    let said = self.event(begun, event).transpose();
+            match tokio::time::timeout(LAST_WORD_WAIT, self.receiver.next()).await {
+                Ok(Ok(Event::Message(message))) => {
+                    let said = self.message(message).transpose();
                     if said.is_some() {
                         return said;
                     }
                 }
-                Event::Packet { .. } => {}
+                Ok(Ok(Event::Packet { .. })) => {}
+                _ => break,
             }
         }
-        None
+        // Whoever closed may keep the connection for a while.
+        self.receiver.close_frame().map(|(code, reason)| Err(closed(code, reason)))
     }
 
     /// When something of the listener's own is due.
@@ -261,7 +263,7 @@ impl<'a> Talk<'a> {
     fn event(&mut self, now: Tick, event: Event) -> Result<Option<Ending>, String> {
         match event {
             Event::Closed { code, reason } => {
-                return Err(failure(format!("the server closed with {code} {reason}").trim_end()));
+                return Err(closed(code, &reason));
             }
             Event::Packet { header, payload } if header.context == CONTEXT && self.cut.is_none() => {
                 self.packet(now, &header, &payload)?;
