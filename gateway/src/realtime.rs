@@ -9,7 +9,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use contract::{EngineInfo, ModelInfo, Span};
-use proto::realtime::{MESSAGE_BYTES_MAX, Realtime, SUBPROTOCOL, Start};
+use proto::realtime::{EVENT_BYTES_MAX, MESSAGE_BYTES_MAX, Realtime, SUBPROTOCOL, Start};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -24,6 +24,8 @@ use crate::stream::{Endpoint, Refusal, enter, refused_upgrade};
 const IDLE: Span = Span::from_millis(3_600_000);
 /// A message can be 16 MiB, so no more than one waits while another is handled.
 const EVENTS: usize = 1;
+/// An item is told back twice, as long as it came: a few of the longest wait for nobody's reading.
+const UNWRITTEN_BYTES_MAX: u64 = 8 * EVENT_BYTES_MAX as u64;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Asked {
@@ -56,6 +58,7 @@ pub(crate) async fn upgrade(
     endpoint.limits.idle = IDLE;
     endpoint.limits.message_bytes = MESSAGE_BYTES_MAX;
     endpoint.limits.frame_bytes = MESSAGE_BYTES_MAX;
+    endpoint.limits.unwritten_bytes_max = endpoint.limits.unwritten_bytes_max.max(UNWRITTEN_BYTES_MAX);
     endpoint.events = EVENTS;
     enter(&app, id, caller, upgrade, endpoint, |error, id| {
         // Clients of this protocol stop trying at this code, and at no other of ours.

@@ -97,14 +97,15 @@ pub(crate) fn enter(
     let account = Account::of(&caller, &config.session, door);
     let owner = TokenEnd::of(&caller, app.auth.policy().leeway_s, app.clock);
     let guard = Arc::new(app.drain.enter());
-    let buffer = app.config.stream.write_buffer_bytes;
     let inflow = upgrade.inflow;
     let upgrade = upgrade
         .socket
         .protocols(protocols.iter().copied())
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(READ_BUFFER_BYTES)
-        .max_write_buffer_size(buffer.max(8 * READ_BUFFER_BYTES))
+        // A message is taken once those before it have left, so this bounds nothing but the one that is longer: a realtime
+        // item is told back as long as it came. What waits is bounded by the session.
+        .max_write_buffer_size(usize::MAX)
         .max_frame_size(limits.frame_bytes)
         .max_message_size(limits.message_bytes);
     let app = Arc::clone(app);

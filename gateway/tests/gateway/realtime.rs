@@ -75,6 +75,25 @@ async fn a_response_is_spoken_and_counted_and_a_lost_connection_ends_its_session
     eventually("the session ends with its connection", async || server.sessions().await == 0).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn items_longer_than_any_buffer_are_told_back_whole_and_the_session_goes_on() {
+    let server = start("").await;
+    let (mut socket, _) = connect(&server, "", &[]).await.expect("let in");
+    for words in [40_000, 60_000, 125_000] {
+        let text = "a ".repeat(words);
+        let content = json!([{ "type": "input_text", "text": text }]);
+        let item = json!({ "type": "message", "role": "user", "content": content });
+        say(&mut socket, json!({ "type": "conversation.item.create", "item": item })).await;
+        let told = loop {
+            let event = event(&mut socket).await;
+            if event["type"] == "conversation.item.done" {
+                break event;
+            }
+        };
+        assert_eq!(told["item"]["content"][0]["text"], text.as_str(), "{words} words");
+    }
+}
+
 /// Whether or not keys are set: a program is tried out without any.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_secret_brings_its_settings_to_a_server_without_keys_too() {

@@ -20,7 +20,7 @@ use crate::wire::{
 };
 
 /// Bytes of an event that carries no audio.
-const EVENT_BYTES_MAX: usize = 262_144;
+pub const EVENT_BYTES_MAX: usize = 262_144;
 /// Characters one response may speak.
 const TEXT_CHARACTERS_MAX: usize = 100_000;
 /// Responses outside the conversation that may run at once.

@@ -32,6 +32,7 @@ use crate::wire::{
     Cancel, ClientMessage, CloseCode, ContextRef, End, ErrorMessage, ErrorObject, Flags, Header, Heard,
     PacketKind, Ready, ReferenceOpen, ServerMessage, Text, TextAppend,
 };
+pub use client::EVENT_BYTES_MAX;
 pub use events::{CLIENT_EVENTS, SERVER_EVENTS};
 pub(crate) use fuzz::message;
 pub use settings::{EAGERNESS, TURN_MS_MAX};
