@@ -62,6 +62,7 @@ pub async fn run(
     let mut report = Report {
         workload: settings.workload.name.clone(),
         seeds: settings.seeds.len() as u32,
+        moods: settings.moods.shares(),
         host: crate::clock::host(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()
@@ -86,7 +87,10 @@ pub async fn run(
         };
         let gone = probed.is_err();
         if let Err(what) = probed {
-            said.errors.push(format!("target {} cannot be measured: {what}", target.name));
+            let what = format!("target {} cannot be measured: {what}", target.name);
+            // Said again at the end; who is to mend it need not wait for the others' windows.
+            (witness.progress)(what.clone());
+            said.errors.push(what);
         }
         if !target.adapter.tells_gaps() {
             let what = "its protocol does not tell silence that fills a gap from speech: a gap filled so is no pause here";
@@ -207,8 +211,9 @@ fn limited(name: &str, rate: &Rate, cores: u32, notes: &mut Vec<String>) {
     let busy = rate.generator_cpu.unwrap_or(0.0);
     let late = rate.generator_late_ms.unwrap_or(0.0);
     if busy > BUSY * f64::from(cores.max(1)) || late > LATE_MS {
+        let whose = if busy < f64::from(cores) / 2.0 { ": others had the cores" } else { "" };
         notes.push(format!(
-            "{name} at {}/s: the generator is the limit ({busy:.2} of {cores} cores, {late:.0} ms late at p99)",
+            "{name} at {}/s: the generator is the limit ({busy:.2} of {cores} cores, {late:.0} ms late at p99{whose})",
             rate.rate
         ));
     }

@@ -1,5 +1,7 @@
 //! How listeners behave, and in which shares they come.
 
+use std::collections::BTreeMap;
+
 use contract::Span;
 use proto::wire::Player;
 
@@ -89,6 +91,16 @@ impl Moods {
             return Err(MoodError::Sum);
         }
         Ok(Self(shares))
+    }
+
+    /// The shares given, by name, for a report.
+    #[must_use]
+    pub fn shares(&self) -> BTreeMap<String, f64> {
+        self.0
+            .iter()
+            .filter(|(_, share)| *share > 0.0)
+            .map(|(mood, share)| (mood.name().to_owned(), *share))
+            .collect()
     }
 
     /// The mood at `unit`, a uniform number in `[0, 1)`.

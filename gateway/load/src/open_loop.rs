@@ -140,12 +140,11 @@ async fn one_window(
                 outcomes.extend(ended.ok().flatten());
             }
             _ = tick.tick() => progress(format!(
-                "{} at {}/s, {}: {:.0} of {:.0} s, {sent} sent, {} running, {} failed or refused",
+                "{} at {}/s, {}: {}, {sent} sent, {} running, {} failed or refused",
                 target.name,
                 offer.rate,
                 if offer.reported { "full window" } else { "short window" },
-                span_s(clock.now().since(begin)).min(span_s(lead + offer.window)),
-                span_s(lead + offer.window),
+                so_far(clock.now().since(begin), lead + offer.window),
                 running.len(),
                 outcomes.iter().filter(|outcome| !outcome.completed()).count(),
             )),
@@ -160,6 +159,15 @@ async fn one_window(
     drop(over);
     let late = beats.await.unwrap_or_default();
     Window { outcomes, late, busy_cores: cores(cpu, cpu_then, until.since(begin)), measured, cut: was_cut }
+}
+
+/// How far a window of `whole`, its lead-in included, has come: what it waits for once it is over.
+fn so_far(passed: Span, whole: Span) -> String {
+    if passed < whole {
+        format!("{:.0} of {:.0} s", span_s(passed), span_s(whole))
+    } else {
+        format!("over after {:.0} s, waiting for those that speak still", span_s(whole))
+    }
 }
 
 /// Wakes every [`BEAT`] and notes how late it was: whoever listens meanwhile was as late. Arrivals alone are too

@@ -11,9 +11,19 @@ pub fn text(report: &Report) -> String {
     // Writing into a string cannot fail.
     let _written = writeln!(
         out,
-        "workload {}, {} seeds, {} cores ({})",
-        report.workload, report.seeds, report.host.cores, report.host.cpu
+        "workload {}, {} {}, {} cores ({})",
+        report.workload,
+        report.seeds,
+        if report.seeds == 1 { "seed" } else { "seeds" },
+        report.host.cores,
+        report.host.cpu
     );
+    if !report.moods.is_empty() {
+        let share = |(mood, share): (&String, &f64)| format!("{mood} {:.0}%", share * 100.0);
+        let shares: Vec<String> = report.moods.iter().map(share).collect();
+        let rest = if report.moods.values().sum::<f64>() < 1.0 - 1e-9 { ", the rest steady" } else { "" };
+        let _written = writeln!(out, "listeners: {}{rest}", shares.join(", "));
+    }
     for target in &report.targets {
         let _written = writeln!(
             out,
@@ -35,6 +45,9 @@ pub fn text(report: &Report) -> String {
         );
         for rate in &target.rates {
             let _written = writeln!(out, "{}", row(rate));
+        }
+        if target.rates.is_empty() {
+            let _written = writeln!(out, "nothing was measured");
         }
         let lowest = target.rates.iter().find(|rate| !rate.cut_short).map(|rate| rate.rate);
         let said = |rate: &Option<f64>| match (rate, lowest) {

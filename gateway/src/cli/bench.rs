@@ -12,8 +12,8 @@ use super::measuring::{MeasureFlags, interrupted, tell, usage};
 
 #[derive(Args, Debug)]
 pub(super) struct BenchFlags {
-    /// A system: NAME=ADAPTER,URL with an adapter of native, speech, vllm-omni, sglang-omni, nari,
-    /// realtime; native and nari take +ids=N for text as a language model writes it. Several take turns
+    /// A system: NAME=ADAPTER,URL with an adapter of native, native+pcm, speech, speech+wav, vllm-omni, sglang-omni, nari,
+    /// realtime; native and nari take +ids=N for text as a language model writes it. Several take turns, rate by rate
     #[arg(long = "target", value_name = "NAME=ADAPTER,URL", required = true)]
     targets: Vec<String>,
     #[command(flatten)]

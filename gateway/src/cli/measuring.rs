@@ -19,10 +19,10 @@ pub(super) struct MeasureFlags {
     /// A workload (agent-turns, libritts, read-out, seed-tts) or a file of one {"text", "seconds"} a line
     #[arg(long, value_name = "NAME|FILE")]
     workload: String,
-    /// Rates to offer, in requests a second
+    /// Rates to offer, in requests a second: one, or from START by STEP to STOP
     #[arg(
         long,
-        value_name = "START:STEP:STOP",
+        value_name = "RATE|START:STEP:STOP",
         required_unless_present = "search",
         conflicts_with = "search"
     )]
@@ -39,13 +39,14 @@ pub(super) struct MeasureFlags {
     /// The first of these schedules' seeds
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     first_seed: u32,
-    /// Part of the listeners that behave like this; the rest are steady
+    /// Part of the listeners that behave like this, of jitter, slow-start, paused, barge-in, no-reports, lying; may be given
+    /// several times. The rest are steady
     #[arg(long = "mood", value_name = "NAME=SHARE")]
     moods: Vec<String>,
     /// Write the report as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw attainment, first audio and goodput against rate
+    /// Draw attainment, first audio and goodput against rate: three pictures in this folder
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 }

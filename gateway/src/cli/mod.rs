@@ -107,7 +107,7 @@ struct EngineFlags {
     /// Published shapes with weights drawn from a seed, for measuring
     #[arg(long, value_name = "qwen3-tts-1.7b|qwen3-tts-0.6b")]
     random_weights: Option<String>,
-    /// Which engine speaks: native, or scripted:FILE for a tone generator that obeys a script
+    /// Which engine speaks: native, or scripted for a tone generator (scripted:FILE has it obey a script)
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     /// Contexts that run at once on each device [default: 32]

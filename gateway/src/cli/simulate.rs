@@ -15,7 +15,7 @@ use super::measuring::{MeasureFlags, interrupted, tell, usage, writable};
 
 #[derive(Args, Debug)]
 pub(super) struct SimulateFlags {
-    /// A profile (h100-published) or a file written by voxlane profile
+    /// h100-published, or a file: written by voxlane profile, or one of config/profiles
     #[arg(long, value_name = "NAME|FILE")]
     profile: String,
     /// A system to simulate, with settings changed: reports=off, urgent=off, partition=off, async=off, policy=prefill-first,
@@ -100,13 +100,13 @@ fn log(decided: &BTreeMap<String, Vec<(f64, Decided)>>) -> serde_json::Value {
 
 #[derive(Args, Debug)]
 pub(super) struct PlanFlags {
-    /// A profile (h100-published) or a file written by voxlane profile
+    /// h100-published, or a file: written by voxlane profile, or one of config/profiles
     #[arg(long, value_name = "NAME|FILE")]
     profile: String,
     /// Devices to place roles on
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     devices: u32,
-    /// What is said
+    /// What is said: a workload (agent-turns, libritts, read-out, seed-tts) or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "libritts")]
     workload: String,
     /// Write the ranking as JSON

@@ -123,6 +123,7 @@ pub fn run(
     let mut report = Report {
         workload: scene.workload.name.clone(),
         seeds: count(&scene.seeds),
+        moods: scene.moods.shares(),
         host: crate::report::Host { cores: profile.parts.whole, cpu: profile.device.clone() },
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()

@@ -1,5 +1,5 @@
 use contract::{Span, Tick};
-use load::mood::Mood;
+use load::mood::{Mood, Moods};
 use load::outcome::{Ending, Outcome};
 use load::plot;
 use load::report::{Host, Percentiles, Rate, Report, TargetReport};
@@ -137,6 +137,21 @@ fn the_json_has_the_fields_that_others_read() {
     assert_eq!(json["targets"][0]["capacity"], serde_json::json!({ "90": 1.0, "99": 1.0 }));
     let back: Report = serde_json::from_value(json).expect("reads back");
     assert_eq!(back, report);
+}
+
+#[test]
+fn a_report_says_who_listened_and_which_target_was_not_measured() {
+    let mut report = Report { seeds: 1, ..Report::default() };
+    assert!(!load::table::text(&report).contains("listeners"), "all steady");
+    report.moods = Moods::parse(&["jitter=0.25", "paused=0.5", "lying=0"]).expect("valid").shares();
+    report.targets.push(TargetReport::new("gone".to_owned(), Vec::new()));
+    let text = load::table::text(&report);
+    assert!(text.contains("1 seed, ") && text.contains("nothing was measured"), "{text}");
+    assert!(text.contains("listeners: jitter 25%, paused 50%, the rest steady"), "{text}");
+    report.moods = Moods::parse(&["jitter"]).expect("valid").shares();
+    assert!(load::table::text(&report).contains("listeners: jitter 100%\n"), "nobody is left");
+    let json = serde_json::to_value(&report).expect("serializes");
+    assert_eq!(json["moods"], serde_json::json!({ "jitter": 1.0 }));
 }
 
 #[test]
