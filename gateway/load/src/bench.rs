@@ -62,12 +62,12 @@ pub async fn run(
     let mut report = Report {
         workload: settings.workload.name.clone(),
         seeds: settings.seeds.len() as u32,
-        moods: settings.moods.shares(),
         host: crate::clock::host(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()
     };
     let mut said = Said::default();
+    said.notes.extend(settings.moods.said());
     if window < FULL_WINDOW {
         let seconds = window.as_micros() as f64 / 1e6;
         let note = format!("windows of {seconds} s, not 60 s: too short to compare with published figures");
@@ -76,6 +76,7 @@ pub async fn run(
     let settings = Arc::new(settings);
     let mut measuring = Vec::new();
     let mut over = *witness.cut.borrow();
+    let several = targets.len() > 1;
     for target in targets {
         let probed = tokio::select! {
             biased;
@@ -89,7 +90,9 @@ pub async fn run(
         if let Err(what) = probed {
             let what = format!("target {} cannot be measured: {what}", target.name);
             // Said again at the end; who is to mend it need not wait for the others' windows.
-            (witness.progress)(what.clone());
+            if several {
+                (witness.progress)(what.clone());
+            }
             said.errors.push(what);
         }
         if !target.adapter.tells_gaps() {

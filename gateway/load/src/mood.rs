@@ -1,7 +1,5 @@
 //! How listeners behave, and in which shares they come.
 
-use std::collections::BTreeMap;
-
 use contract::Span;
 use proto::wire::Player;
 
@@ -93,14 +91,15 @@ impl Moods {
         Ok(Self(shares))
     }
 
-    /// The shares given, by name, for a report.
+    /// Who listens, for a report; nothing where all are steady.
     #[must_use]
-    pub fn shares(&self) -> BTreeMap<String, f64> {
-        self.0
-            .iter()
-            .filter(|(_, share)| *share > 0.0)
-            .map(|(mood, share)| (mood.name().to_owned(), *share))
-            .collect()
+    pub fn said(&self) -> Option<String> {
+        let given = || self.0.iter().filter(|(_, share)| *share > 0.0);
+        let shares: Vec<_> =
+            given().map(|(mood, share)| format!("{} {:.0}%", mood.name(), share * 100.0)).collect();
+        let steady = given().map(|(_, share)| share).sum::<f64>() < 1.0 - 1e-9;
+        let rest = if steady { ", the rest steady" } else { "" };
+        (!shares.is_empty()).then(|| format!("listeners: {}{rest}", shares.join(", ")))
     }
 
     /// The mood at `unit`, a uniform number in `[0, 1)`.

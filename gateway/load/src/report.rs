@@ -22,9 +22,6 @@ pub struct Report {
     pub targets: Vec<TargetReport>,
     pub workload: String,
     pub seeds: u32,
-    /// Shares of the listeners that were not steady, by mood.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub moods: BTreeMap<String, f64>,
     pub host: Host,
     pub version: String,
     /// Whatever keeps the figures from meaning what they seem to.

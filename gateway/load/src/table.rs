@@ -18,12 +18,6 @@ pub fn text(report: &Report) -> String {
         report.host.cores,
         report.host.cpu
     );
-    if !report.moods.is_empty() {
-        let share = |(mood, share): (&String, &f64)| format!("{mood} {:.0}%", share * 100.0);
-        let shares: Vec<String> = report.moods.iter().map(share).collect();
-        let rest = if report.moods.values().sum::<f64>() < 1.0 - 1e-9 { ", the rest steady" } else { "" };
-        let _written = writeln!(out, "listeners: {}{rest}", shares.join(", "));
-    }
     for target in &report.targets {
         let _written = writeln!(
             out,

@@ -12,6 +12,7 @@ use load::sim::split::{Judgement, SplitCost, judge};
 use load::workload::Workload;
 use runtime::{Measured, OpenOptions, ProfileScope, Split};
 
+use super::measuring::writable;
 use super::{CommandError, EngineFlags, layers};
 use crate::clock::Clock;
 use crate::config::OpusConfig;
@@ -61,6 +62,8 @@ pub(super) fn run(flags: &ProfileFlags, embedded: Option<Embedded>) -> Result<()
         let what = "a profile is of one device; name one with --device".to_owned();
         return Err(CommandError::Usage(what));
     }
+    // Known before minutes of measuring, not after.
+    [Some(&flags.out), flags.svg.as_ref()].into_iter().flatten().try_for_each(|file| writable(file))?;
     let clock = Clock::start();
     let options = crate::native::options(&config.engine, embedded, clock).map_err(CommandError::Failed)?;
     eprintln!("measuring every stage; other work on this machine spoils the figures");

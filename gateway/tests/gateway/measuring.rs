@@ -301,6 +301,7 @@ fn measuring_what_cannot_be_measured_exits_with_2_or_1() {
 #[test]
 fn what_could_only_mislead_is_refused_before_anything_is_measured() {
     let nowhere = text(&folder("nowhere").join("none/file"));
+    let fine = text(&folder("nowhere").join("profile.json"));
     let simulate = [
         "simulate",
         "--profile",
@@ -331,6 +332,8 @@ fn what_could_only_mislead_is_refused_before_anything_is_measured() {
         ([&simulate[..], &["--decisions", &nowhere]].concat(), "cannot write"),
         (plan.to_vec(), "cannot write"),
         (bench.to_vec(), "cannot fix a request's frames"),
+        (vec!["profile", "--out", &nowhere], "cannot write"),
+        (vec!["profile", "--out", &fine, "--splits", "1/1", "--svg", &nowhere], "cannot write"),
     ] {
         let output = voxlane(&command);
         assert_eq!(output.status.code(), Some(2), "{command:?}: {}", stderr(&output));

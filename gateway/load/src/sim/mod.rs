@@ -123,12 +123,12 @@ pub fn run(
     let mut report = Report {
         workload: scene.workload.name.clone(),
         seeds: count(&scene.seeds),
-        moods: scene.moods.shares(),
         host: crate::report::Host { cores: profile.parts.whole, cpu: profile.device.clone() },
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()
     };
     report.notes.push(format!("simulated on virtual time with profile {}", profile.name));
+    report.notes.extend(scene.moods.said());
     for guess in &profile.guesses {
         report.notes.push(format!("guessed in the profile: {guess}"));
     }

@@ -140,18 +140,21 @@ fn the_json_has_the_fields_that_others_read() {
 }
 
 #[test]
-fn a_report_says_who_listened_and_which_target_was_not_measured() {
+fn a_target_that_was_not_measured_is_said_to_be_none() {
     let mut report = Report { seeds: 1, ..Report::default() };
-    assert!(!load::table::text(&report).contains("listeners"), "all steady");
-    report.moods = Moods::parse(&["jitter=0.25", "paused=0.5", "lying=0"]).expect("valid").shares();
     report.targets.push(TargetReport::new("gone".to_owned(), Vec::new()));
     let text = load::table::text(&report);
     assert!(text.contains("1 seed, ") && text.contains("nothing was measured"), "{text}");
-    assert!(text.contains("listeners: jitter 25%, paused 50%, the rest steady"), "{text}");
-    report.moods = Moods::parse(&["jitter"]).expect("valid").shares();
-    assert!(load::table::text(&report).contains("listeners: jitter 100%\n"), "nobody is left");
-    let json = serde_json::to_value(&report).expect("serializes");
-    assert_eq!(json["moods"], serde_json::json!({ "jitter": 1.0 }));
+}
+
+#[test]
+fn who_listens_is_said_unless_all_are_steady() {
+    let said = |items: &[&str]| Moods::parse(items).expect("valid").said();
+    assert_eq!(said(&[]), None);
+    assert_eq!(said(&["lying=0"]), None);
+    let mixed = said(&["jitter=0.25", "paused=0.5"]);
+    assert_eq!(mixed.as_deref(), Some("listeners: jitter 25%, paused 50%, the rest steady"));
+    assert_eq!(said(&["jitter"]).as_deref(), Some("listeners: jitter 100%"), "nobody is left");
 }
 
 #[test]
