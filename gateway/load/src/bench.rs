@@ -76,6 +76,7 @@ pub async fn run(
     let settings = Arc::new(settings);
     let mut measuring = Vec::new();
     let mut over = *witness.cut.borrow();
+    let several = targets.len() > 1;
     for target in targets {
         let probed = tokio::select! {
             biased;
@@ -89,7 +90,9 @@ pub async fn run(
         if let Err(what) = probed {
             let what = format!("target {} cannot be measured: {what}", target.name);
             // Said again at the end; who is to mend it need not wait for the others' windows.
-            (witness.progress)(what.clone());
+            if several {
+                (witness.progress)(what.clone());
+            }
             said.errors.push(what);
         }
         if !target.adapter.tells_gaps() {
@@ -175,6 +178,7 @@ fn complete(report: &mut Report, measuring: &[Measuring], said: &Said) {
     report.notes.clone_from(&said.notes);
     let searched = |one: &Measuring| guided(&one.target.name, &one.guides, &one.chooser);
     report.notes.extend(measuring.iter().filter_map(searched));
+    report.notes.extend(report.targets.iter().filter_map(TargetReport::few));
 }
 
 /// The rates of a report: of a search without an answer also the short windows that were to lead to it, marked.

@@ -96,6 +96,21 @@ fn a_capacity_that_is_the_highest_rate_measured_is_printed_as_a_lower_bound() {
 }
 
 #[test]
+fn a_report_says_when_one_request_is_a_point_of_attainment_or_more() {
+    let target = |counts: &[u64]| {
+        let rate = |offered: &u64| Rate { rate: *offered as f64, offered: *offered, ..Rate::default() };
+        TargetReport::new("a".to_owned(), counts.iter().map(rate).collect())
+    };
+    assert!(
+        target(&[8, 300])
+            .few()
+            .is_some_and(|said| said.contains("8 requests") && said.contains("12.5 points"))
+    );
+    assert_eq!(target(&[100, 300]).few(), None);
+    assert_eq!(target(&[]).few(), None, "nothing was measured");
+}
+
+#[test]
 fn a_sweep_goes_on_while_half_hear_something_within_a_second_though_all_of_them_stall() {
     let stalled = vec![spoken(100, 5_000); 10];
     let rate = Rate::of(1.0, WINDOW, 1, &stalled);
