@@ -188,7 +188,7 @@ def generator(data: dict) -> str:
 def long_text(data: dict) -> str:
     host, memory, seams = data["host"], data["resident_mib"], data["seams"]
     rows = [
-        ("spoken", f"{data['audio_s'] / 60:.1f} minutes in {data['wall_s']:.0f} s, real-time factor {data['rtf']:.3f}, ended as `{data['reason']}`"),
+        ("spoken", f"{data['audio_s'] / 60:.1f} minutes by a process of {data['wall_s']:.0f} s, its start among them; real-time factor of the speaking {data['rtf']:.3f}; ended as `{data['reason']}`"),
         ("text", f"{data['characters_given']} characters in {data['segments']} segments; "
                  f"{data['characters_spoken']} spoken and {data['characters_between']} blanks between segments: "
                  f"{data['characters_given'] - data['characters_spoken'] - data['characters_between']} lost or doubled"),

@@ -178,6 +178,7 @@ fn complete(report: &mut Report, measuring: &[Measuring], said: &Said) {
     report.notes.clone_from(&said.notes);
     let searched = |one: &Measuring| guided(&one.target.name, &one.guides, &one.chooser);
     report.notes.extend(measuring.iter().filter_map(searched));
+    report.notes.extend(report.targets.iter().filter_map(TargetReport::few));
 }
 
 /// The rates of a report: of a search without an answer also the short windows that were to lead to it, marked.

@@ -13,6 +13,8 @@ pub const LIMITS_MS: [u32; 4] = [200, 250, 500, 1_000];
 pub const TARGET: Span = Span::from_millis(200);
 /// Parts of requests, in percent, that capacity is given for.
 pub const CAPACITIES: [u32; 2] = [90, 99];
+/// Of fewer requests each is a point of attainment or more.
+const FEW: u64 = 100;
 /// A sweep stops after a rate at which fewer than half of the requests get audio within this.
 pub const HOPELESS: Span = Span::from_millis(1_000);
 
@@ -212,6 +214,19 @@ impl TargetReport {
             capacity.insert(percent.to_string(), attaining.last().map(|rate| rate.rate));
         }
         Self { name, rates, capacity }
+    }
+
+    /// What is to be said where some window had so few requests that one of them is a point of attainment or more.
+    #[must_use]
+    pub fn few(&self) -> Option<String> {
+        let counts = self.rates.iter().filter(|rate| !rate.cut_short && rate.offered > 0);
+        let fewest = counts.map(|rate| rate.offered).min().filter(|fewest| *fewest < FEW)?;
+        let points = 100.0 / fewest as f64;
+        Some(format!(
+            "{}: as few as {fewest} requests at a rate, of which each is {points:.1} points of attainment; a longer --window or \
+             more --seeds tell more",
+            self.name
+        ))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::report::{Rate, Report};
+use crate::report::{Rate, Report, TargetReport};
 
 /// The whole report.
 #[must_use]
@@ -45,6 +45,7 @@ pub fn text(report: &Report) -> String {
         }
         let lowest = target.rates.iter().find(|rate| !rate.cut_short).map(|rate| rate.rate);
         let said = |rate: &Option<f64>| match (rate, lowest) {
+            (Some(rate), _) if held_all(target, *rate) => format!("at least {rate}"),
             (Some(rate), _) => rate.to_string(),
             (None, Some(lowest)) => format!("below {lowest}"),
             (None, None) => "unknown".to_owned(),
@@ -59,10 +60,16 @@ pub fn text(report: &Report) -> String {
         for (percent, rate) in &first.capacity {
             let other = second.capacity.get(percent).copied().flatten().filter(|other| *other > 0.0);
             let Some((rate, other)) = rate.zip(other) else { continue };
+            let (bound, note) = match (held_all(first, rate), held_all(second, other)) {
+                (true, true) => ("", ", as far as was measured: neither reached its limit"),
+                (true, false) => ("at least ", ""),
+                (false, true) => ("at most ", ""),
+                (false, false) => ("", ""),
+            };
             let ratio = rate / other;
             let _written = writeln!(
                 out,
-                "\nratio at {percent}%: {} carries {ratio:.2} times what {} does",
+                "\nratio at {percent}%: {} carries {bound}{ratio:.2} times what {} does{note}",
                 first.name, second.name
             );
         }
@@ -71,6 +78,11 @@ pub fn text(report: &Report) -> String {
         let _written = writeln!(out, "\nnote: {note}");
     }
     out
+}
+
+/// Whether a capacity is the highest rate measured, so that the true one may be higher.
+fn held_all(target: &TargetReport, capacity: f64) -> bool {
+    target.rates.iter().rfind(|rate| !rate.cut_short).is_some_and(|highest| highest.rate <= capacity)
 }
 
 fn row(rate: &Rate) -> String {

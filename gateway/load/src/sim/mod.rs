@@ -173,6 +173,7 @@ pub fn run(
         let (target, decisions, notes) = run?;
         report.notes.extend(notes);
         log.insert(target.name.clone(), decisions);
+        report.notes.extend(target.few());
         report.targets.push(target);
     }
     Ok(Simulated { report, decided: log })

@@ -73,6 +73,47 @@ fn capacity_is_the_highest_rate_below_which_all_attain() {
 }
 
 #[test]
+fn a_capacity_that_is_the_highest_rate_measured_is_printed_as_a_lower_bound() {
+    let target = |name: &str, attained: [f64; 2]| {
+        let rate = |(rate, attained)| Rate {
+            rate,
+            attainment: [("200".to_owned(), attained)].into(),
+            ..Rate::default()
+        };
+        TargetReport::new(name.to_owned(), [2.0, 4.0].into_iter().zip(attained).map(rate).collect())
+    };
+    let text = |first, second| {
+        let targets = vec![target("a", first), target("b", second)];
+        load::table::text(&Report { targets, ..Report::default() })
+    };
+    let (all, half, both) = ([1.0, 1.0], [1.0, 0.0], [1.0, 0.95]);
+    assert!(text(all, all).contains("at least 4 at 90%"));
+    assert!(
+        text(all, all).contains("1.00 times what b does, as far as was measured: neither reached its limit")
+    );
+    assert!(text(all, half).contains("a carries at least 2.00 times what b does"));
+    assert!(text(half, all).contains("a carries at most 0.50 times what b does"));
+    assert!(text(half, half).contains("a carries 1.00 times what b does"));
+    assert!(text(half, half).contains(": 2 at 90%, 2 at 99%"));
+    assert!(text(both, half).contains("at least 4 at 90%, 2 at 99%"), "each part by itself");
+}
+
+#[test]
+fn a_report_says_when_one_request_is_a_point_of_attainment_or_more() {
+    let target = |counts: &[u64]| {
+        let rate = |offered: &u64| Rate { rate: *offered as f64, offered: *offered, ..Rate::default() };
+        TargetReport::new("a".to_owned(), counts.iter().map(rate).collect())
+    };
+    assert!(
+        target(&[8, 300])
+            .few()
+            .is_some_and(|said| said.contains("8 requests") && said.contains("12.5 points"))
+    );
+    assert_eq!(target(&[100, 300]).few(), None);
+    assert_eq!(target(&[]).few(), None, "nothing was measured");
+}
+
+#[test]
 fn a_sweep_goes_on_while_half_hear_something_within_a_second_though_all_of_them_stall() {
     let stalled = vec![spoken(100, 5_000); 10];
     let rate = Rate::of(1.0, WINDOW, 1, &stalled);
