@@ -288,6 +288,25 @@ fn lane(name: &'static str, stats: LaneStats) {
     counter!("voxlane_lane_busy_microseconds_total", "lane" => name).absolute(stats.busy_us);
 }
 
+/// Counters without labels: they stand at zero until they count, so that what watches them sees the first time too.
+const FROM_ZERO: [&str; 15] = [
+    "voxlane_connections_refused_total",
+    "voxlane_listener_underruns_total",
+    "voxlane_opus_busy_microseconds_total",
+    "voxlane_opus_packets_total",
+    "voxlane_packet_bytes_total",
+    "voxlane_packets_late_total",
+    "voxlane_packets_sent_total",
+    "voxlane_panics_total",
+    "voxlane_playback_reports_ignored_total",
+    "voxlane_playback_reports_total",
+    "voxlane_sessions_total",
+    "voxlane_slow_readers_total",
+    "voxlane_tls_failures_total",
+    "voxlane_usage_lines_lost_total",
+    "voxlane_voices_folder_faults_total",
+];
+
 fn describe() {
     let seconds = [
         ("voxlane_first_audio_seconds", "Text in to first audio at the socket"),
@@ -343,6 +362,9 @@ fn describe() {
     ];
     for (name, about) in counters {
         describe_counter!(name, about);
+    }
+    for name in FROM_ZERO {
+        counter!(name).increment(0);
     }
     let gauges = [
         ("voxlane_bodies_bytes", "Request bodies and long messages in memory, of all together"),

@@ -96,6 +96,10 @@ def validation(data: dict) -> str:
     return "\n".join([*lines, *grid(head, rows), "(attained, TTFA p50 and p99 in ms)"])
 
 
+def carried(rate: float | None) -> str:
+    return f"{rate} requests/s" if rate else "below any rate that was tried"
+
+
 def simulated(data: dict) -> str:
     lines = []
     for answer in data["answers"]:
@@ -105,7 +109,7 @@ def simulated(data: dict) -> str:
             "",
             f"`{data['command']}` at commit {answer['commit']}: LibriTTS-like requests, windows of {answer['window_s']} s, {answer['seeds']} seeds a rate, "
             f"{answer['pairs']} pairs where two systems are compared; {answer['times_faster_than_real_time']} times faster than real time. "
-            f"Capacity {capacity['90']} requests/s at 90%, {capacity['99']} at 99%.",
+            f"Capacity {carried(capacity['90'])} at 90%, {carried(capacity['99'])} at 99%.",
             "",
             "Past capacity:",
             "",

@@ -151,6 +151,9 @@ def answers(profile):
 
 
 def main():
+    if {"-h", "--help"} & set(sys.argv):
+        print(__doc__)
+        return
     wanted = sys.argv[1:] or ["speed", "fresh", "card", "h100-published", "config/profiles/tiny-2-cores.json"]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
     page = ROOT / "docs/simulated.json"

@@ -10,7 +10,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::cli::{serve, stderr, voxlane};
 use crate::keyring::{API_KEY, Keyring};
-use crate::support::{PATIENCE, eventually, parse, post, start};
+use crate::support::{PATIENCE, eventually, get, parse, post, start};
 
 /// Sends a request as it is and gives the whole answer.
 async fn exchange(mut socket: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> crate::support::Answer {
@@ -363,5 +363,18 @@ fn a_configuration_that_cannot_work_is_refused_at_start() {
         ]);
         assert!(!refused.status.success());
         assert!(stderr(&refused).contains(says), "{line}: {}", stderr(&refused));
+    }
+}
+
+/// Whoever watches a counter must see it before the first thing it counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_without_labels_stand_at_zero_before_anything_has_happened() {
+    let server = start("").await;
+    let text = get(server.admin, "/metrics").await.text();
+    for name in
+        ["connections_refused", "panics", "sessions", "slow_readers", "tls_failures", "usage_lines_lost"]
+    {
+        let line = format!("voxlane_{name}_total 0");
+        assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
     }
 }
