@@ -13,6 +13,11 @@ const RATE_HZ: u64 = 24_000;
 const HEADER_MAX: usize = 4_096;
 /// Bytes of one event.
 const EVENT_MAX: usize = 4 << 20;
+/// Rates that samples can have.
+const RATES_HZ: std::ops::RangeInclusive<u64> = 1..=CLOCK_HZ * 8;
+/// Sound whose bytes are no samples: by what the head calls it, and by how it begins where the head says nothing.
+const COMPRESSED: [&str; 9] = ["mpeg", "mp3", "ogg", "opus", "aac", "flac", "mp4", "webm", "basic"];
+const COMPRESSED_BEGINS: [&[u8]; 3] = [b"OggS", b"fLaC", b"ID3"];
 
 /// Takes a body apart, piece by piece.
 #[derive(Debug)]
@@ -22,13 +27,17 @@ pub(super) struct Body {
     kept: Vec<u8>,
     rate_hz: u64,
     pcm: PcmPieces,
-    /// Samples at the stream's own rate, and at [`CLOCK_HZ`].
+    /// Whether any sample has come.
+    heard: bool,
+    /// Samples since the present rate was said, at that rate and at [`CLOCK_HZ`].
     samples: u64,
     told: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
+    /// Nothing but samples, unless the first bytes say otherwise.
+    Begin,
     Raw,
     WavHead,
     /// Server-sent events; whether the last has said that nothing follows.
@@ -51,13 +60,19 @@ impl Body {
             _ if kind.starts_with("text/") || kind == "application/json" => {
                 return Err(failure(format!("the answer is {kind}, not sound")));
             }
+            _ if COMPRESSED.iter().any(|name| kind.strip_prefix("audio/") == Some(name)) => {
+                return Err(compressed(kind));
+            }
+            // A header is no sound, also where none was asked for.
+            "audio/wav" | "audio/x-wav" | "audio/wave" | "audio/vnd.wave" => Packing::WavHead,
             _ if wav => Packing::WavHead,
-            _ => Packing::Raw,
+            _ => Packing::Begin,
         };
         let said = content.split(';').find_map(|part| part.trim().strip_prefix("rate="));
         let rate = said.unwrap_or_else(|| text("x-sample-rate")).parse::<u64>();
-        let rate_hz = rate.ok().filter(|rate| (1..=CLOCK_HZ * 8).contains(rate)).unwrap_or(RATE_HZ);
-        Ok(Self { packing, kept: Vec::new(), rate_hz, pcm: PcmPieces::default(), samples: 0, told: 0 })
+        let rate_hz = rate.ok().filter(|rate| RATES_HZ.contains(rate)).unwrap_or(RATE_HZ);
+        let pcm = PcmPieces::default();
+        Ok(Self { packing, kept: Vec::new(), rate_hz, pcm, heard: false, samples: 0, told: 0 })
     }
 
     /// Sound that `bytes` completes: samples at 48 kHz, and whether one of them is audible.
@@ -67,11 +82,23 @@ impl Body {
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(u64, bool), String> {
         match self.packing {
             Packing::Raw => Ok(self.sound(bytes)),
+            Packing::Begin => {
+                self.kept.extend_from_slice(bytes);
+                if COMPRESSED_BEGINS.iter().any(|begin| self.kept.starts_with(begin)) {
+                    return Err(compressed("compressed sound"));
+                }
+                if self.kept.len() < 4 {
+                    return Ok((0, false));
+                }
+                self.packing = if self.kept.starts_with(b"RIFF") { Packing::WavHead } else { Packing::Raw };
+                let begun = std::mem::take(&mut self.kept);
+                self.take(&begun)
+            }
             Packing::WavHead => {
                 self.kept.extend_from_slice(bytes);
                 match wav_head(&self.kept)? {
                     Some((rate, at)) => {
-                        self.rate_hz = rate;
+                        self.at_rate(rate);
                         self.packing = Packing::Raw;
                         let rest = self.kept.split_off(at);
                         Ok(self.sound(&rest))
@@ -103,7 +130,7 @@ impl Body {
     pub(super) fn end(&self) -> Result<(), String> {
         match self.packing {
             Packing::Events { ended: false } => Err("the events stopped before the last".to_owned()),
-            _ if self.samples == 0 => Err("the answer holds no sound".to_owned()),
+            _ if !self.heard => Err("the answer holds no sound".to_owned()),
             _ => Ok(()),
         }
     }
@@ -125,16 +152,24 @@ impl Body {
             self.packing = Packing::Events { ended: true };
         }
         let audio = &event["audio"];
-        if let Some(rate) = audio["sample_rate"].as_u64().filter(|rate| *rate > 0) {
-            self.rate_hz = rate;
+        if let Some(rate) = audio["sample_rate"].as_u64().filter(|rate| RATES_HZ.contains(rate)) {
+            self.at_rate(rate);
         }
         let Some(sound) = audio.as_str().or_else(|| audio["data"].as_str()) else { return Ok((0, false)) };
         let bytes = STANDARD.decode(sound).map_err(failure)?;
         Ok(self.sound(&bytes))
     }
 
+    /// What follows is of this rate; what has come keeps its own.
+    fn at_rate(&mut self, rate_hz: u64) {
+        if rate_hz != self.rate_hz {
+            (self.rate_hz, self.samples, self.told) = (rate_hz, 0, 0);
+        }
+    }
+
     fn sound(&mut self, bytes: &[u8]) -> (u64, bool) {
         let (count, audible) = self.pcm.take(bytes);
+        self.heard |= count > 0;
         self.samples += count;
         // Counted from the whole, so that no rate loses a part of a sample at each piece.
         let told = self.samples * CLOCK_HZ / self.rate_hz;
@@ -142,6 +177,10 @@ impl Body {
         self.told = told;
         (new, audible)
     }
+}
+
+fn compressed(kind: &str) -> String {
+    failure(format!("the answer is {kind}, whose samples cannot be counted: ask for pcm or wav"))
 }
 
 /// The rate of a streamed WAV, and where its samples begin: behind the head of its `data` chunk.
@@ -158,7 +197,11 @@ fn wav_head(head: &[u8]) -> Result<Option<(u64, usize)>, String> {
         return Err(format!("the WAV holds {channels} channels of {bits} bits, not one of 16"));
     }
     let rate = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
-    if rate == 0 { Err("the WAV header says no rate".to_owned()) } else { Ok(Some((rate, at))) }
+    if RATES_HZ.contains(&rate) {
+        Ok(Some((rate, at)))
+    } else {
+        Err("the WAV header says no rate".to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -216,5 +259,46 @@ mod tests {
         assert!(body.end().is_err());
         assert_eq!(body.take(b"data: {\"type\":\"speech.audio.done\"}\n\n"), Ok((0, false)));
         assert_eq!(body.end(), Ok(()));
+    }
+
+    #[test]
+    fn the_header_of_a_wav_that_nobody_asked_for_is_no_sound() {
+        for content in ["audio/wav", "audio/x-wav; rate=8000", "application/octet-stream", "audio/pcm"] {
+            let mut body = Body::of(&head(content), false).expect("sound");
+            let silence = [wav(1, 48_000), vec![0; 96_000]].concat();
+            let heard = silence.chunks(7).map(|piece| body.take(piece).expect("samples"));
+            let (samples, audible) = heard.fold((0, false), |sum, it| (sum.0 + it.0, sum.1 || it.1));
+            assert_eq!((samples, audible), (CLOCK_HZ, false), "{content}");
+        }
+    }
+
+    #[test]
+    fn compressed_sound_is_an_error_and_not_noise() {
+        for content in ["audio/mpeg", "audio/ogg; codecs=opus", "audio/aac", "audio/flac"] {
+            for wav in [false, true] {
+                let error = Body::of(&head(content), wav).expect_err("no samples");
+                assert!(error.contains(content.split(';').next().expect("one")), "{error}");
+            }
+        }
+        for begin in [b"OggS\0\x02", b"fLaC\0\0", b"ID3\x04\0\0"] {
+            let mut body = Body::of(&head("application/octet-stream"), false).expect("maybe sound");
+            assert!(body.take(begin).expect_err("no samples").contains("pcm or wav"));
+        }
+    }
+
+    #[test]
+    fn what_has_come_keeps_its_length_when_events_turn_to_another_rate() {
+        for (rates, expected) in
+            [([24_000, 48_000], 72_000), ([48_000, 24_000], 72_000), ([24_000, u64::MAX], 96_000)]
+        {
+            let mut body = Body::of(&head("text/event-stream"), false).expect("events");
+            let mut samples = 0;
+            for rate in rates {
+                let data = STANDARD.encode(vec![0; 48_000]);
+                let event = format!("data: {{\"audio\":{{\"data\":\"{data}\",\"sample_rate\":{rate}}}}}\n\n");
+                samples += body.take(event.as_bytes()).expect("samples").0;
+            }
+            assert_eq!(samples, expected, "{rates:?}");
+        }
     }
 }
