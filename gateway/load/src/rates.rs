@@ -88,7 +88,11 @@ impl Rates {
     #[must_use]
     pub fn chooser(self, window: Span) -> Chooser {
         let stage = match self {
-            Self::Sweep { start, step, stop } => Stage::Sweep { start, step, stop, next: 0 },
+            Self::Sweep { start, step, stop } => {
+                // Counted, not compared: a step may be too small to change a rate.
+                let last = ((stop - start) / step + 1e-6).clamp(0.0, RATES_MAX as f64) as u32;
+                Stage::Sweep { start, step, last, next: 0 }
+            }
             Self::Search { low, high } => Stage::Bisect { low, high, low_known: false },
         };
         Chooser { window, stage, unbounded: false }
@@ -123,7 +127,7 @@ enum Stage {
     Sweep {
         start: f64,
         step: f64,
-        stop: f64,
+        last: u32,
         next: u32,
     },
     Bisect {
@@ -149,9 +153,9 @@ impl Chooser {
     pub fn offer(&self) -> Option<Offer> {
         let short = Span::from_micros(self.window.as_micros() / SHORTER);
         match self.stage {
-            Stage::Sweep { start, step, stop, next } => {
+            Stage::Sweep { start, step, last, next } => {
                 let rate = start + step * f64::from(next);
-                (rate <= stop * (1.0 + 1e-9)).then_some(Offer { rate, window: self.window, reported: true })
+                (next <= last).then_some(Offer { rate, window: self.window, reported: true })
             }
             Stage::Bisect { low, high, low_known } => {
                 let rate = if low_known { (low + high) / 2.0 } else { low };
@@ -184,7 +188,7 @@ impl Chooser {
         let held = result.offered == 0 || result.attained() >= 0.9;
         self.stage = match self.stage {
             Stage::Sweep { .. } if result.is_hopeless() => Stage::Over,
-            Stage::Sweep { start, step, stop, next } => Stage::Sweep { start, step, stop, next: next + 1 },
+            Stage::Sweep { start, step, last, next } => Stage::Sweep { start, step, last, next: next + 1 },
             Stage::Bisect { low, high, low_known } => {
                 let (low, high) = match (low_known, held) {
                     (false, true) => (low, high),

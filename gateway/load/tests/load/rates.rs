@@ -37,6 +37,19 @@ fn one_rate_is_a_sweep_of_one() {
 }
 
 #[test]
+fn a_step_too_small_to_change_a_rate_offers_it_once() {
+    for (text, count) in [("1:1e-13:1", 1), ("5:1e-300:5", 1), ("0.1:0.1:0.3", 3), ("1:2:4", 2)] {
+        let mut chooser = Rates::sweep(text).expect("valid").chooser(WINDOW);
+        let mut offered = 0;
+        while let Some(offer) = chooser.offer().filter(|_| offered < 10) {
+            offered += 1;
+            chooser.taken(&result(offer.rate, 100.0));
+        }
+        assert_eq!(offered, count, "{text}");
+    }
+}
+
+#[test]
 fn rates_that_cannot_be_offered_are_refused() {
     for wrong in ["0", "0:1:5", "5:1:2", "1:0:5", "x", "1:2", "1:1:inf", "-1", ""] {
         assert!(matches!(Rates::sweep(wrong), Err(RatesError::Sweep(_))), "{wrong}");
