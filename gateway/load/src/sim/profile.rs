@@ -1,6 +1,8 @@
 //! The profile file: what stages cost on a device, what its lanes cost each other, and what the host
 //! takes beside them. Written by `voxlane profile`, read by `voxlane simulate` and `voxlane plan`.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use contract::{Partition, Span, Stage};
@@ -154,7 +156,17 @@ pub enum ProfileError {
     Invalid { name: String, source: sched::ConfigError },
     #[error("profile {name}: {field} must be {bound}")]
     Bound { name: String, field: &'static str, bound: &'static str },
+    #[error("profile {name}: stage {stage} on {partition} is in it twice")]
+    Twice { name: String, stage: String, partition: String },
+    #[error("profile {0} is larger than {mib} MiB, which no profile is", mib = BYTES_MAX >> 20)]
+    Large(String),
 }
+
+/// Bytes of a file that are read.
+const BYTES_MAX: u64 = 16 << 20;
+/// Rows or frames of one launch, and slots or pages of one device: tables this long are kept.
+const AXIS_MAX: u32 = 1 << 16;
+const KEPT_MAX: u32 = 1 << 22;
 
 const BUILT_IN: [(&str, &str); 1] =
     [("h100-published", include_str!("../../../../config/profiles/h100-published.json"))];
@@ -213,8 +225,13 @@ impl ProfileFile {
         if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Self::parse(name, text);
         }
-        let text = std::fs::read_to_string(Path::new(name))
-            .map_err(|source| ProfileError::Unknown { name: name.to_owned(), source })?;
+        let unknown = |source| ProfileError::Unknown { name: name.to_owned(), source };
+        let mut text = String::new();
+        let file = File::open(Path::new(name)).map_err(unknown)?;
+        let read = file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(unknown)?;
+        if read as u64 > BYTES_MAX {
+            return Err(ProfileError::Large(name.to_owned()));
+        }
         Self::parse(name, &text)
     }
 
@@ -242,10 +259,26 @@ impl ProfileFile {
         if !missing.is_empty() {
             return Err(ProfileError::Missing { name: name.to_owned(), missing: missing.join(", ") });
         }
+        for (index, cost) in self.stages.iter().enumerate() {
+            if self.stages[..index]
+                .iter()
+                .any(|it| (&it.stage, &it.partition) == (&cost.stage, &cost.partition))
+            {
+                let (stage, partition) = (cost.stage.clone(), cost.partition.clone());
+                return Err(ProfileError::Twice { name: name.to_owned(), stage, partition });
+            }
+        }
+        let axis = |axis: &[u32]| axis.last().is_none_or(|most| *most <= AXIS_MAX);
+        let kept = |limit: Option<u32>| limit.is_none_or(|limit| limit <= KEPT_MAX);
         let part = |value: f64| (0.0..=1.0).contains(&value);
         let cost = |value: f64| (0.0..=1e9).contains(&value);
         let (sharing, host) = (&self.sharing, &self.host);
         let bounds = [
+            ("decode_buckets", axis(&self.decode_buckets), "at most 65536"),
+            ("codec_buckets", axis(&self.codec_buckets), "at most 65536"),
+            ("codec_lengths", axis(&self.codec_lengths), "at most 65536"),
+            ("limits.slots", kept(self.limits.slots), "at most 4194304"),
+            ("limits.pages", kept(self.limits.pages), "at most 4194304"),
             ("frame_ms", (1.0..=10_000.0).contains(&self.frame_ms), "1 to 10000"),
             ("sharing.beside_urgent", part(sharing.beside_urgent), "0 to 1"),
             ("sharing.lm_beside_background", part(sharing.lm_beside_background), "0 to 1"),

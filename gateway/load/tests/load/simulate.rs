@@ -47,6 +47,35 @@ fn the_same_seed_gives_the_same_report() {
 }
 
 #[test]
+fn a_profile_of_numbers_no_device_has_is_refused_before_memory_is_taken_for_them() {
+    for (good, bad, field) in [
+        ("[1, 2, 4, 8], \"codec_lengths\"", "[1, 4294967295], \"codec_lengths\"", "codec_buckets"),
+        ("[2, 4, 10],\n", "[2, 4294967295],\n", "codec_lengths"),
+        ("[1, 2, 4, 8, 16, 32]", "[1, 4294967295]", "decode_buckets"),
+        ("\"slots\": 64", "\"slots\": 4294967295", "limits.slots"),
+        ("\"pages\": 2048", "\"pages\": 4294967295", "limits.pages"),
+        (
+            "\"partition\": \"whole\", \"rows\": [1, 8]",
+            "\"partition\": \"background\", \"rows\": [1, 8]",
+            "twice",
+        ),
+    ] {
+        let text = SMALL.replace(good, bad);
+        assert_ne!(text, SMALL, "{good}");
+        // A stage that is there twice must not be missed elsewhere.
+        let text = text.replace(
+            "\"stages\": [",
+            "\"stages\": [{\"stage\": \"codec\", \"partition\": \"whole\", \"rows\": [2], \"lengths\": [2], \"micros\": [1]},",
+        );
+        let text = if field == "twice" { text } else { SMALL.replace(good, bad) };
+        let error = ProfileFile::parse("f.json", &text).expect_err(field).to_string();
+        assert!(error.contains(field) && error.contains("f.json"), "{error}");
+    }
+    let endless = ProfileFile::load("/dev/zero").expect_err("no end");
+    assert!(matches!(endless, ProfileError::Large(_)), "{endless}");
+}
+
+#[test]
 fn a_profile_without_a_stage_says_which() {
     let text = SMALL.replace("\"prefill\"", "\"encode\"");
     let error = ProfileFile::parse("f.json", &text).expect_err("no prefill");
