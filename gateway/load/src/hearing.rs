@@ -72,6 +72,12 @@ impl Hearing {
         self.outcome.first_audio.is_none()
     }
 
+    /// Whether nothing was heard of a server that says nothing of having made any sound.
+    #[must_use]
+    pub fn is_mute(&self) -> bool {
+        self.received() == 0 && self.outcome.frames_made.unwrap_or(0) == 0
+    }
+
     /// Sound arrived: `samples` at 48 kHz. `audible` when one of them is above [`AUDIBLE`].
     pub fn sound(&mut self, now: Tick, samples: u64, audible: bool) {
         self.byte(now);

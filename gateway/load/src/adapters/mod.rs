@@ -56,7 +56,13 @@ pub(crate) async fn speak(request: &Request<'_>, hearing: &mut Hearing) -> Endin
         Adapter::Nari { ids_per_s } => nari::speak(request, hearing, ids_per_s).await,
         Adapter::Realtime => realtime::speak(request, hearing).await,
     };
-    ending.unwrap_or_else(Ending::Failed)
+    match ending.unwrap_or_else(Ending::Failed) {
+        Ending::Done if hearing.is_mute() => Ending::Failed("the answer holds no sound".to_owned()),
+        // A server's words end up in one line of a terminal.
+        Ending::Refused(code) => Ending::Refused(failure(code)),
+        Ending::Failed(what) => Ending::Failed(failure(what)),
+        ending => ending,
+    }
 }
 
 impl Request<'_> {
@@ -112,9 +118,10 @@ pub(crate) fn field_value(text: &str) -> serde_json::Value {
     serde_json::from_str(text).ok().filter(plain).unwrap_or_else(|| text.into())
 }
 
-/// A server's failure in one line: what it said, cut to a length that reports can hold.
+/// A server's failure in one line: what it said, cut to a length that reports can hold and without what would steer
+/// a terminal.
 pub(crate) fn failure(what: impl std::fmt::Display) -> String {
-    what.to_string().chars().take(160).collect()
+    what.to_string().chars().take(160).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Sleeps until a tick, or for ever.

@@ -306,6 +306,31 @@ async fn a_target_that_closes_while_text_is_sent_is_told_by_its_own_reason() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_without_any_sound_is_a_failure_in_every_protocol() {
+    let mute = server(|socket| async move {
+        let mut socket = accept(socket, None).await;
+        let done = r#"{"type": "response.done", "response": {"status": "completed"}}"#;
+        let _sent = socket.send(Message::text(done)).await;
+        while next_json(&mut socket).await.is_some() {}
+    })
+    .await;
+    let native = native(24_000, || vec![end(usage(0))]).await;
+    for target in [format!("a=realtime,ws://{mute}"), format!("a=native+pcm,ws://{native}")] {
+        let run = measure(&target, &[]).await;
+        one_clear_error(&run, &target);
+        assert!(run.error.as_deref().is_some_and(|error| error.contains("no sound")), "{:?}", run.error);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_says_of_its_failure_stays_one_line_and_steers_no_terminal() {
+    let said = b"HTTP/1.1 500 X\r\ncontent-length: 52\r\n\r\n{\"error\":{\"code\":\"a\\nb\",\"message\":\"c\\u001b[2J\\nd\"}}   ";
+    let run = measure(&format!("a=speech,http://{}", raw(said, 1, true).await), &[]).await;
+    one_clear_error(&run, "speaks in lines");
+    assert!(!run.error.as_deref().unwrap_or_default().contains(char::is_control), "{:?}", run.error);
+}
+
 /// Every second request hears nothing and does not end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_run_that_is_cut_short_whoever_had_missed_the_target_counts_and_no_capacity_is_said() {
