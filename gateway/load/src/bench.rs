@@ -143,7 +143,10 @@ impl Measuring {
         let (rate, was_cut) = offer(&self.target, settings, next, witness.progress, &witness.cut).await;
         let name = &self.target.name;
         (witness.progress)(line(name, &rate));
-        if let Some(what) = broken(&rate) {
+        let what = broken(&rate).filter(|_| !was_cut || !rate.frames_wrong.is_empty());
+        if let Some(what) = what
+            && !self.was_overcome(&rate, settings).await
+        {
             said.errors.push(format!("target {name} at {}/s: {what}", rate.rate));
             self.gone = rate.failed == rate.offered || !rate.frames_wrong.is_empty();
         }
@@ -165,6 +168,17 @@ impl Measuring {
         let kept = if next.reported || was_cut { &mut self.rates } else { &mut self.guides };
         kept.extend((rate.offered > 0).then_some(rate));
         was_cut
+    }
+}
+
+impl Measuring {
+    /// Whether a rate at which every request failed was only too much: a target that has answered a lower one, and does
+    /// so again when it is asked alone, is there and has told its answer.
+    async fn was_overcome(&self, rate: &Rate, settings: &Arc<Settings>) -> bool {
+        let lower = |it: &Rate| it.completed > 0 && it.rate < rate.rate;
+        rate.frames_wrong.is_empty()
+            && self.rates.iter().chain(&self.guides).any(lower)
+            && probe(&self.target, settings).await.is_ok()
     }
 }
 

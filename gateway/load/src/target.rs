@@ -48,6 +48,10 @@ pub enum TargetError {
     Shape(String),
     #[error("{0:?} is no adapter; one of {ADAPTERS}")]
     Adapter(String),
+    #[error("native has no field {0:?} in a URL's query; it takes voice, model and language")]
+    Field(String),
+    #[error("{0:?} in the query of a URL must be written FIELD=VALUE, with %XX as UTF-8")]
+    Query(String),
     #[error("native speaks at /v1/stream alone, not at {0:?}: leave the path out")]
     Path(String),
     #[error(
@@ -83,11 +87,19 @@ impl Target {
         if matches!(adapter, Adapter::Native { .. }) && path != adapter.path() {
             return Err(TargetError::Path(path.to_owned()));
         }
-        let fields = query
-            .split('&')
-            .filter_map(|item| item.split_once('='))
-            .map(|(key, value)| (key.to_owned(), value.replace("%20", " ")))
-            .collect();
+        let field = |item: &str| {
+            let (key, value) = item.split_once('=')?;
+            Some((decoded(key)?, decoded(value)?))
+        };
+        let items = query.split('&').filter(|item| !item.is_empty());
+        let fields: Result<Vec<_>, _> =
+            items.map(|item| field(item).ok_or_else(|| TargetError::Query(item.to_owned()))).collect();
+        let fields = fields?;
+        // Left out in silence, it would be believed in.
+        let unknown = fields.iter().find(|(key, _)| !NATIVE_FIELDS.contains(&key.as_str()));
+        if let Some((key, _)) = unknown.filter(|_| matches!(adapter, Adapter::Native { .. })) {
+            return Err(TargetError::Field(key.clone()));
+        }
         Ok(Self {
             name: name.to_owned(),
             adapter,
@@ -97,10 +109,42 @@ impl Target {
         })
     }
 
+    /// The fields as a URL's query holds them.
+    #[must_use]
+    pub fn query(&self) -> String {
+        let items = self.fields.iter().map(|(key, value)| format!("{}={}", encoded(key), encoded(value)));
+        items.collect::<Vec<_>>().join("&")
+    }
+
     #[must_use]
     pub fn field(&self, key: &str) -> Option<&str> {
         self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
+}
+
+/// What a native request takes from its target's URL.
+const NATIVE_FIELDS: [&str; 3] = ["voice", "model", "language"];
+
+/// A part of a query without its `%XX`; `None` where it is no UTF-8.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split('%');
+    bytes.extend(parts.next()?.bytes());
+    for part in parts {
+        let digits = part.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend(part[2..].bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The other way round.
+fn encoded(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
 }
 
 /// Text no language model writes slower or faster.

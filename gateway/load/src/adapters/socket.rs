@@ -29,8 +29,7 @@ impl Socket {
         let target = request.target;
         let stream = TcpStream::connect(&target.address).await.map_err(failure)?;
         stream.set_nodelay(true).map_err(failure)?;
-        let query: Vec<String> = target.fields.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+        let query = if target.fields.is_empty() { String::new() } else { format!("?{}", target.query()) };
         let url = format!("ws://{}{}{query}", target.address, target.path);
         let mut upgrade = url.into_client_request().map_err(failure)?;
         let headers = upgrade.headers_mut();

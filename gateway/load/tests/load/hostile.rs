@@ -1,7 +1,7 @@
 //! Targets that misbehave: each is told as what it is, nothing breaks, and what was measured is kept.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use contract::{Epoch, Span};
@@ -434,4 +434,81 @@ async fn a_search_that_is_cut_short_keeps_its_short_windows_and_says_that_they_t
     assert!(run.report.notes.iter().any(|note| note.contains("windows of 0.5 s tell no capacity")));
     // What ends the process in the middle of a search loses one window.
     assert_eq!(kept.into_inner().expect("nobody panics")[..2], [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_goes_on_below_a_rate_that_overcomes_its_target() {
+    let overcome = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&overcome);
+    let target = server(move |socket| {
+        let now = Arc::clone(&now);
+        async move {
+            let mut socket = accept(socket, Some("voxlane.v1")).await;
+            let _sent = socket.send(ready()).await;
+            while let Some(message) = next_json(&mut socket).await {
+                // Alone it answers; the workload's requests find it closed.
+                if now.load(Relaxed) && message.to_string().contains("Four words") {
+                    return;
+                }
+                match message["type"].as_str() {
+                    Some("open") => drop(socket.send(opened(24_000)).await),
+                    Some("text.end") => break,
+                    _ => {}
+                }
+            }
+            let _sent = socket.send(packet(1, 20)).await;
+            let _sent = socket.send(end(usage(1))).await;
+            while next_json(&mut socket).await.is_some() {}
+        }
+    })
+    .await;
+    let target = Target::parse(&format!("a=native+pcm,ws://{target}")).expect("valid");
+    let (cut, is_cut) = watch::channel(false);
+    let told = AtomicU32::new(0);
+    let progress = |line: String| {
+        if line.contains("attained") {
+            let windows = told.fetch_add(1, Relaxed) + 1;
+            overcome.store(windows == 1, Relaxed);
+            if windows == 3 {
+                cut.send_replace(true);
+            }
+        }
+    };
+    let witness = Witness { progress: &progress, so_far: &|_| {}, cut: is_cut };
+    let rates = Rates::search("20:80").expect("valid");
+    let run = run(vec![target], settings(&[]), rates, Span::from_millis(2_000), witness).await;
+    assert_eq!(run.error, None);
+    assert!(told.load(Relaxed) >= 3, "the search goes on");
+    let rates = &run.report.targets[0].rates;
+    assert!(rates.iter().any(|rate| rate.rate == 50.0 && rate.failed == rate.offered), "{rates:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_was_cut_short_before_anybody_was_answered_is_no_failure_of_its_target() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let slow = server(move |socket| {
+        let asked = Arc::clone(&asked);
+        async move {
+            let mut socket = until_text(socket, 24_000).await;
+            if asked.fetch_add(1, Relaxed) == 0 {
+                let _sent = socket.send(packet(1, 20)).await;
+                let _sent = socket.send(end(usage(1))).await;
+            }
+            while next_json(&mut socket).await.is_some() {}
+        }
+    })
+    .await;
+    let target = Target::parse(&format!("a=native+pcm,ws://{slow}")).expect("valid");
+    let (cut, is_cut) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(2_000)).await;
+        cut.send(true).expect("the run listens");
+        std::future::pending::<()>().await;
+    });
+    let witness = Witness { progress: &|_| {}, so_far: &|_| {}, cut: is_cut };
+    let rates = Rates::sweep("20").expect("valid");
+    let run = run(vec![target], settings(&[]), rates, Span::from_millis(3_000), witness).await;
+    let rate = &run.report.targets[0].rates[0];
+    assert!(rate.cut_short && rate.offered > 0 && rate.completed == 0, "{rate:?}");
+    assert_eq!(run.error, None, "it was not waited for");
 }

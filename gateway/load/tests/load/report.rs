@@ -202,7 +202,7 @@ fn who_listens_is_said_unless_all_are_steady() {
 fn pictures_hold_every_system_and_survive_odd_names() {
     let rate = Rate::of(2.0, WINDOW, 1, &[spoken(100, 0)]);
     let target = |name: &str| TargetReport::new(name.to_owned(), vec![rate.clone()]);
-    let report = Report { targets: vec![target("a<b"), target("c&d")], ..Report::default() };
+    let report = Report { targets: vec![target("a<b\u{1b}[1m"), target("c&d")], ..Report::default() };
     let charts = plot::charts(&report);
     assert_eq!(
         charts.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
@@ -211,6 +211,7 @@ fn pictures_hold_every_system_and_survive_odd_names() {
     for (_, chart) in charts {
         let svg = chart.svg();
         assert!(svg.contains("a&lt;b") && svg.contains("c&amp;d") && svg.ends_with("</svg>\n"));
+        assert!(!svg.replace('\n', "").contains(char::is_control), "XML has no place for them: {svg:?}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
     let empty = plot::charts(&Report::default());

@@ -61,6 +61,14 @@ fn a_target_names_its_adapter_its_address_and_its_fields() {
         assert!(matches!(Target::parse(wrong), Err(TargetError::Url(_))), "{wrong}");
     }
     assert!(matches!(Target::parse("a=native,ws://h:1/v2"), Err(TargetError::Path(path)) if path == "/v2"));
+    assert!(
+        matches!(Target::parse("a=native,ws://h:1?voice=a&speed=2"), Err(TargetError::Field(field)) if field == "speed"),
+        "a field that would be left out in silence"
+    );
+    for wrong in ["voice", "voice=%", "voice=%zz", "voice=%ff"] {
+        let query = Target::parse(&format!("a=realtime,ws://h:1?{wrong}"));
+        assert!(matches!(query, Err(TargetError::Query(_))), "{wrong}");
+    }
     for wrong in ["1e-300", "0", "1e300", "nan"] {
         assert!(Target::parse(&format!("a=native+ids={wrong},ws://h:1")).is_err(), "{wrong} ids a second");
     }
@@ -68,4 +76,11 @@ fn a_target_names_its_adapter_its_address_and_its_fields() {
         Target::parse(&format!("a={adapter},ws://h:1")).expect("valid").adapter.fixes_frames()
     };
     assert_eq!(["native", "speech+wav", "nari", "realtime"].map(fixes), [true, true, false, false]);
+}
+
+#[test]
+fn fields_keep_their_characters_on_the_way_from_one_url_to_another() {
+    let target = Target::parse("a=realtime,ws://h:1?voice=na%C3%AFve%20o%26k&model=m-1").expect("valid");
+    assert_eq!((target.field("voice"), target.field("model")), (Some("na\u{ef}ve o&k"), Some("m-1")));
+    assert_eq!(target.query(), "voice=na%C3%AFve%20o%26k&model=m-1");
 }
