@@ -40,12 +40,12 @@ async fn raw(answer: &'static [u8], times: usize, then_close: bool) -> String {
     .await
 }
 
-fn impatient() -> Settings {
+pub(crate) fn impatient() -> Settings {
     Settings { patience: Span::from_millis(700), ..settings(&[]) }
 }
 
 /// The run found no server worth measuring, and says so in a line about the target.
-fn one_clear_error(run: &Run, what: &str) {
+pub(crate) fn one_clear_error(run: &Run, what: &str) {
     let error = run.error.as_deref().unwrap_or_default();
     assert!(error.starts_with("target a "), "{what}: {error:?}");
     assert!(error.lines().count() == 1 && error.len() < 400, "{what}: {error}");
@@ -137,7 +137,7 @@ fn opened(sample_rate: u32) -> Message {
 }
 
 /// A packet that says it lasts 20 ms, with so many milliseconds of loud PCM in it.
-fn packet(sequence: u32, millis: usize) -> Message {
+pub(crate) fn packet(sequence: u32, millis: usize) -> Message {
     let kind = PacketKind::Pcm;
     let header = Header {
         kind,
@@ -157,7 +157,7 @@ fn end(usage: UsageFields) -> Message {
 }
 
 /// Speaks natively up to the end of the text.
-async fn until_text(socket: TcpStream, sample_rate: u32) -> Socket {
+pub(crate) async fn until_text(socket: TcpStream, sample_rate: u32) -> Socket {
     let mut socket = accept(socket, Some("voxlane.v1")).await;
     let _sent = socket.send(ready()).await;
     while let Some(message) = next_json(&mut socket).await {
@@ -304,24 +304,6 @@ async fn a_target_that_closes_while_text_is_sent_is_told_by_its_own_reason() {
         let error = run.error.unwrap_or_default();
         assert!(error.contains("1009 a message is too long"), "{error}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_target_that_sends_for_ever_and_faster_than_it_is_heard_does_not_hold_the_generator() {
-    let endless = server(|socket| async move {
-        let mut socket = until_text(socket, 24_000).await;
-        // WebSocket frames of 20 ms each, a thousand to a write.
-        let Message::Binary(one) = packet(1, 20) else { return };
-        let length = u16::try_from(one.len()).expect("a short packet").to_be_bytes();
-        let frames = [&[0x82, 126][..], &length, &one].concat().repeat(1_000);
-        while socket.get_mut().write_all(&frames).await.is_ok() {}
-    })
-    .await;
-    let target = format!("a=native+pcm,ws://{endless}");
-    let run = tokio::spawn(async move { measure_with(&target, impatient()).await });
-    let run =
-        tokio::time::timeout(Duration::from_secs(20), run).await.expect("the run ends").expect("it runs");
-    one_clear_error(&run, "sends for ever");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,7 @@
 mod adapters;
 mod arrivals;
 mod ear;
+mod flood;
 mod hostile;
 mod rates;
 mod report;
