@@ -31,6 +31,8 @@ pub struct Hearing {
     last_delivery: Tick,
     /// 48 kHz samples of one frame, once known.
     frame_samples: Option<u64>,
+    /// What the server says it made, at 48 kHz.
+    samples_made: Option<u64>,
 }
 
 impl Hearing {
@@ -47,6 +49,7 @@ impl Hearing {
             link: VecDeque::new(),
             last_delivery: Tick::ZERO,
             frame_samples: None,
+            samples_made: None,
         }
     }
 
@@ -104,6 +107,7 @@ impl Hearing {
         self.outcome.frames_made = Some(frames);
         self.outcome.text_starved = starved;
         self.frame_samples = samples.checked_div(frames).or(self.frame_samples);
+        self.samples_made = Some(samples);
     }
 
     /// Lets the link and the player go on until `now`.
@@ -178,6 +182,8 @@ impl Hearing {
             // A frame of which a part is missing did not arrive.
             self.outcome.frames_sent = received / frame;
         }
+        self.outcome.samples_wrong =
+            self.samples_made.filter(|made| *made != received).map(|made| (made, received));
         self.outcome.ending = ending;
         self.outcome
     }

@@ -26,6 +26,8 @@ pub struct Outcome {
     /// Frames whose sound arrived, and frames that the server says it decoded.
     pub frames_sent: u64,
     pub frames_made: Option<u64>,
+    /// Samples at 48 kHz that the server says it made, and those that arrived, where they differ.
+    pub samples_wrong: Option<(u64, u64)>,
     /// Frames asked for.
     pub frames_exact: Option<u32>,
     pub ending: Ending,
@@ -60,6 +62,7 @@ impl Outcome {
             first_chunk: None,
             frames_sent: 0,
             frames_made: None,
+            samples_wrong: None,
             frames_exact: None,
             ending: Ending::Unfinished,
         }
@@ -108,6 +111,10 @@ impl Outcome {
         };
         if made != self.frames_sent {
             return Some(format!("{made} frames were decoded, but sound of {} arrived", self.frames_sent));
+        }
+        // Silence shorter than a frame would not be seen among whole frames.
+        if let Some((made, arrived)) = self.samples_wrong {
+            return Some(format!("{made} samples were made, but {arrived} arrived"));
         }
         let asked = asked?;
         (asked != made).then(|| format!("{asked} frames were asked for, but {made} were decoded"))

@@ -79,6 +79,8 @@ impl MeasureFlags {
         self.json.as_deref().map_or(Ok(()), writable)?;
         if let Some(folder) = &self.svg {
             std::fs::create_dir_all(folder).map_err(|error| usage(&unwritable(folder, &error)))?;
+            let charts = load::plot::charts(&Report::default());
+            charts.iter().try_for_each(|(name, _)| writable(&folder.join(name)))?;
         }
         Ok(())
     }
@@ -134,6 +136,8 @@ fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     if file.exists() && !file.is_file() {
         return Ok(());
     }
+    // A link keeps pointing where it does.
+    let file = &std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let mut beside = file.as_os_str().to_owned();
     beside.push(".part");
     std::fs::write(&beside, text)?;

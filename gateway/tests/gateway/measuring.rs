@@ -236,6 +236,29 @@ async fn a_report_that_cannot_be_written_is_refused_before_the_run_or_printed_af
     assert!(report.targets[0].rates[0].completed > 0, "{printed}");
 }
 
+#[test]
+fn a_picture_that_cannot_be_written_is_refused_before_the_run_and_a_link_keeps_pointing_where_it_does() {
+    let folder = folder("links");
+    let simulate = |more: &[&str]| {
+        let what = ["simulate", "--profile", "h100-published", "--workload", "seed-tts", "--rate", "5"];
+        voxlane(&[&what[..], &["--window", "2s"], more].concat())
+    };
+    let plots = folder.join("plots");
+    std::fs::create_dir_all(plots.join("goodput.svg")).expect("a folder where a file is to be");
+    let refused = simulate(&["--svg", &text(&plots)]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).lines().count() == 1 && stderr(&refused).contains("goodput.svg"));
+    let (real, link) = (folder.join("real.json"), folder.join("link.json"));
+    std::os::unix::fs::symlink(&real, &link).expect("a link");
+    for _ in 0..2 {
+        assert_eq!(simulate(&["--json", &text(&link)]).status.code(), Some(0));
+        assert!(link.is_symlink(), "it points no more");
+        let report: Report =
+            serde_json::from_str(&std::fs::read_to_string(&real).expect("written")).expect("a report");
+        assert_eq!(report.targets[0].rates.len(), 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_target_that_is_gone_leaves_the_others_report_and_exits_with_1() {
     let server = start("").await;

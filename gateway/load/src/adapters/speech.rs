@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use tokio::net::TcpStream;
 
 use super::body::Body;
-use super::{Request, failure, field_value, until};
+use super::{Request, STOP_LIMIT, failure, field_value, until};
 use crate::hearing::Hearing;
 use crate::outcome::Ending;
 use crate::target::Dialect;
@@ -112,14 +112,18 @@ async fn listen(
 /// 429 and 503 turn a request away; anything else is a failure.
 async fn refused(status: u16, body: &mut Incoming) -> Ending {
     let mut text = Vec::new();
-    while let Some(Ok(frame)) = body.frame().await {
-        if let Ok(bytes) = frame.into_data() {
-            text.extend_from_slice(&bytes);
+    let reading = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            if let Ok(bytes) = frame.into_data() {
+                text.extend_from_slice(&bytes);
+            }
+            if text.len() >= ERROR_MAX {
+                break;
+            }
         }
-        if text.len() >= ERROR_MAX {
-            break;
-        }
-    }
+    };
+    // The status has said it; why is not waited for for ever.
+    drop(tokio::time::timeout(STOP_LIMIT, reading).await);
     let said: Value = serde_json::from_slice(&text).unwrap_or(Value::Null);
     let error = &said["error"];
     let code = error["code"].as_str().map_or_else(|| format!("http_{status}"), str::to_owned);

@@ -172,6 +172,20 @@ async fn refusals_are_counted_by_code_and_are_no_failures() {
     assert!(run.report.targets[0].rates.is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_whose_reason_never_comes_is_a_refusal() {
+    let address = server(|mut socket| async move {
+        let _asked = http_request(&mut socket).await;
+        let head = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 100\r\n\r\n{";
+        socket.write_all(head).await.expect("written");
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let run = measure(&format!("a=speech,http://{address}"), &[]).await;
+    let error = run.error.unwrap_or_default();
+    assert!(error.contains("refused a lone request: http_429"), "{error}");
+}
+
 #[tokio::test]
 async fn an_unreachable_target_is_one_clear_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

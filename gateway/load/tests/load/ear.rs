@@ -185,3 +185,22 @@ proptest! {
         prop_assert_eq!(heard(&packets, mood, true), heard(&packets, mood, false));
     }
 }
+
+#[test]
+fn silence_shorter_than_a_frame_among_whole_frames_is_not_overlooked() {
+    let spoken = |packets: u64| {
+        let arrival =
+            Arrival { at: Span::ZERO, utterance: 0, habits: habits(Mood::Steady), seed: 7, discarded: false };
+        let mut hearing = Hearing::new(&arrival, at(0), at(0));
+        for packet in 0..packets {
+            hearing.sound(at(packet * 20), ms(20), true);
+        }
+        // Two frames of 80 ms.
+        hearing.made(2, ms(160), Span::ZERO);
+        hearing.finish(at(packets * 20), Ending::Done)
+    };
+    assert_eq!(spoken(8).frames_missing(), None);
+    let filled = spoken(9);
+    assert_eq!(filled.frames_sent, 2);
+    assert!(filled.frames_missing().is_some_and(|what| what.contains("7680 samples were made, but 8640")));
+}
