@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::engine::Embedded;
 use crate::pull::{RepoName, default_folder};
+use crate::split::MEASURED as MEASURED_SPLIT;
 
 /// The embedded model's name on the wire.
 const EMBEDDED_NAME: &str = "tts-tiny";
@@ -32,26 +33,41 @@ pub(crate) fn open(
     let mut options = options(config, embedded, clock)?;
     options.features = features.map(Path::to_owned);
     let devices = devices(config)?;
-    let opened = match devices.as_slice() {
+    match devices.as_slice() {
         [device] => {
             options.device = device.clone();
-            options.split = crate::split::choose(&config.split, &options, clock)?;
-            runtime::open(options.clone())
+            let open = |options: OpenOptions, split: &str| {
+                let split = crate::split::choose(split, &options, clock)?;
+                runtime::open(OpenOptions { split, ..options }).map_err(|error| error.to_string())
+            };
+            if config.device == AUTO {
+                or_on_cpu(options, &config.split, open)
+            } else {
+                open(options, &config.split)
+            }
         }
         _ => {
             // Devices of a fleet are alike: the first one's choice is theirs.
             options.split = crate::split::choose(&config.split, &options, clock)?;
-            runtime::open_fleet(&options, devices)
+            runtime::open_fleet(&options, devices).map_err(|error| error.to_string())
         }
-    };
-    match opened {
-        Err(error) if config.device == AUTO && matches!(options.device, DeviceChoice::Cuda { .. }) => {
-            tracing::warn!(%error, "the GPU cannot be used; going on with the CPU");
-            let device = DeviceChoice::Cpu { cores: None };
-            runtime::open(OpenOptions { device, ..options }).map_err(|error| error.to_string())
-        }
-        opened => opened.map_err(|error| error.to_string()),
     }
+}
+
+/// Opens the GPU that was found, or the CPU where that cannot be: parts of a GPU are none of a CPU.
+fn or_on_cpu<T>(
+    options: OpenOptions,
+    split: &str,
+    open: impl Fn(OpenOptions, &str) -> Result<T, String>,
+) -> Result<T, String> {
+    if !matches!(options.device, DeviceChoice::Cuda { .. }) {
+        return open(options, split);
+    }
+    open(options.clone(), split).or_else(|error| {
+        tracing::warn!(error, "the GPU cannot be used; going on with the CPU");
+        let device = DeviceChoice::Cpu { cores: None };
+        open(OpenOptions { device, ..options }, if split == MEASURED_SPLIT { split } else { "" })
+    })
 }
 
 /// What the configuration asks the runtime to open, on the first of its devices.
@@ -293,6 +309,32 @@ mod tests {
             let config = crate::config::Layers::default().text("a file", &text);
             assert!(config.resolve().and_then(|it| it.config()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn where_the_gpu_that_was_found_cannot_be_used_the_cpu_speaks_however_the_lanes_were_to_share_it() {
+        let options = || {
+            let config =
+                crate::config::Layers::default().resolve().and_then(|it| it.config()).expect("valid");
+            options(&config.engine, Some(Embedded::default()), Clock::start()).expect("an engine")
+        };
+        let card =
+            DeviceChoice::Cuda { ordinal: 0, precision: Precision::Bf16, background_sms: 56, kernels: None };
+        // What cannot be measured on a card fails before it is opened.
+        let open = |options: OpenOptions, split: &str| match options.device {
+            DeviceChoice::Cuda { .. } => Err("too old a driver".to_owned()),
+            DeviceChoice::Cpu { .. } => Ok(split.to_owned()),
+        };
+        let spoken = |split| or_on_cpu(OpenOptions { device: card.clone(), ..options() }, split, open);
+        for (split, on_cpu) in [("", ""), ("auto", "auto"), ("100/32", ""), ("h200.json", "")] {
+            assert_eq!(spoken(split).as_deref(), Ok(on_cpu), "{split}");
+        }
+        let cpu = OpenOptions { device: DeviceChoice::Cpu { cores: None }, ..options() };
+        assert_eq!(
+            or_on_cpu(cpu, "1/1", open).as_deref(),
+            Ok("1/1"),
+            "parts of the CPU stay as they were asked for"
+        );
     }
 
     #[test]

@@ -9,6 +9,8 @@ use runtime::{DeviceChoice, OpenOptions, Split};
 
 use crate::clock::Clock;
 
+/// `engine.split` when it is to be measured.
+pub(crate) const MEASURED: &str = "auto";
 /// No further split is measured at a first start after this.
 const MEASURING_MAX: Span = Span::from_millis(120_000);
 /// SMs of the background lane that are tried on a GPU, first those near the default's: there may not be time for all.
@@ -27,7 +29,7 @@ pub(crate) fn choose(asked: &str, options: &OpenOptions, clock: Clock) -> Result
     if let Ok(split) = asked.parse() {
         return Ok(Some(split));
     }
-    if asked != "auto" {
+    if asked != MEASURED {
         let profile = ProfileFile::load(asked).map_err(|error| format!("engine.split: {error}"))?;
         return Ok(of_profile(&profile));
     }

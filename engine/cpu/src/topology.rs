@@ -22,15 +22,17 @@ impl Topology {
         cores.dedup();
         if let Some(core) = cores.iter().find(|core| !allowed.contains(core)) {
             let what = format!("core {core} is not among those this process may use ({allowed:?})");
-            return Err(DeviceError::BadSetting { setting: "cores", what });
+            return Err(DeviceError::BadSetting { setting: "engine.device", what });
         }
         let count = cores.len();
         match (count, lm_cores) {
-            (0, _) => Err(DeviceError::BadSetting { setting: "cores", what: "names no core".to_owned() }),
+            (0, _) => {
+                Err(DeviceError::BadSetting { setting: "engine.device", what: "names no core".to_owned() })
+            }
             (1, _) => Ok(Self { lm: cores.clone(), background: cores }),
             (_, Some(share)) if share == 0 || share >= count => {
-                let what = format!("must be 1 to {} of {count} cores, not {share}", count - 1);
-                Err(DeviceError::BadSetting { setting: "lm_cores", what })
+                let what = format!("the lm lane can have 1 to {} of {count} cores, not {share}", count - 1);
+                Err(DeviceError::BadSetting { setting: "engine.split", what })
             }
             (_, share) => {
                 let background = cores.split_off(share.unwrap_or(count.div_ceil(2)));
@@ -100,11 +102,18 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_met_say_so() {
+    fn settings_that_cannot_be_met_say_so_by_the_name_they_have_in_a_configuration() {
         let first = thread::allowed_cores()[0];
         assert!(Topology::new(Some(vec![]), None).is_err());
         let error = Topology::new(Some(vec![100_000]), None).unwrap_err().to_string();
         assert!(error.contains("core 100000 is not among"), "{error}");
+        assert!(error.starts_with("engine.device: "), "{error}");
         assert_eq!(Topology::new(Some(vec![first]), Some(1)).unwrap().lm, [first]);
+        let all = thread::allowed_cores().len();
+        if all > 1 {
+            let error = Topology::new(None, Some(100_000)).unwrap_err().to_string();
+            let least = format!("engine.split: the lm lane can have 1 to {} of {all} cores", all - 1);
+            assert!(error.starts_with(&least), "{error}");
+        }
     }
 }
