@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use cudarc::driver::sys;
 use device::DeviceError;
 
-use super::{Driver, Elapsed, Green, check, is_present};
+use super::{Driver, Elapsed, Green, check, describe, is_present};
 
 /// The oldest driver with every call made here but those that partition (kernels by library: CUDA 12.0).
 const DRIVER_MIN: i32 = 12_000;
@@ -34,7 +34,10 @@ impl Driver {
         }
         // SAFETY: plain calls with pointers to locals, each checked.
         unsafe {
-            check(sys::cuInit(0), "starting the driver").map_err(|e| setting(e.to_string()))?;
+            let started = sys::cuInit(0);
+            if started != sys::CUresult::CUDA_SUCCESS {
+                return Err(setting(unstarted(&describe(started))));
+            }
             let mut version = 0;
             check(sys::cuDriverGetVersion(&raw mut version), "the driver's version")?;
             if let Some(what) = too_old(version, DRIVER_MIN) {
@@ -44,7 +47,7 @@ impl Driver {
             check(sys::cuDeviceGetCount(&raw mut count), "counting devices")?;
             let index = i32::try_from(ordinal).unwrap_or(i32::MAX);
             if index >= count {
-                return Err(setting(format!("cuda:{ordinal} does not exist; {count} devices were found")));
+                return Err(setting(not_there(ordinal, count)));
             }
             let mut device = 0;
             check(sys::cuDeviceGet(&raw mut device, index), "the device")?;
@@ -88,7 +91,7 @@ impl Driver {
                 "as asked".clone_into(&mut driver.unsplit);
             } else if let Some(what) = too_old(version, PARTITIONS_MIN) {
                 driver.unsplit = format!("{what} is the oldest that can");
-            } else if let Some((background, lm)) = driver.split(background_sms)? {
+            } else if let Some((background, lm)) = driver.split(background_sms, asked_in(exactly))? {
                 driver.background = Some(background);
                 driver.lm = Some(lm);
             } else {
@@ -100,8 +103,12 @@ impl Driver {
 
     /// Green contexts over `count` SMs (rounded up to the device's step) and over the rest; `None` where the
     /// device or its driver knows no such thing.
-    unsafe fn split(&self, count: u32) -> Result<Option<(Green, Green)>, DeviceError> {
+    unsafe fn split(&self, count: u32, setting: &'static str) -> Result<Option<(Green, Green)>, DeviceError> {
         use sys::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        let none_left = || DeviceError::BadSetting { setting, what: none_left(count, self.sms) };
+        if count >= self.sms {
+            return Err(none_left());
+        }
         // SAFETY: plain calls with pointers to locals, each checked.
         unsafe {
             let mut all = MaybeUninit::<sys::CUdevResource>::zeroed();
@@ -125,9 +132,13 @@ impl Driver {
                 return Ok(None);
             }
             check(split, "splitting SMs").map_err(|error| DeviceError::BadSetting {
-                setting: "engine.background_sms",
+                setting,
                 what: format!("{count} of {} SMs cannot be split off: {error}", self.sms),
             })?;
+            // Rounded up, it may have taken all.
+            if rest.assume_init_ref().__bindgen_anon_1.sm.smCount == 0 {
+                return Err(none_left());
+            }
             Ok(Some((self.green(part.as_mut_ptr())?, self.green(rest.as_mut_ptr())?)))
         }
     }
@@ -149,6 +160,28 @@ impl Driver {
             Ok(Green { handle, context, sms })
         }
     }
+}
+
+/// Where so many SMs for the background lane were asked for.
+const fn asked_in(exactly: bool) -> &'static str {
+    if exactly { "engine.split" } else { "engine.background_sms" }
+}
+
+fn none_left(count: u32, sms: u32) -> String {
+    format!("{count} SMs for the background lane leave the lm lane none of the card's {sms}; ask for fewer")
+}
+
+fn unstarted(why: &str) -> String {
+    format!("the NVIDIA driver does not start ({why}); see that nvidia-smi lists a card here, or choose cpu")
+}
+
+fn not_there(ordinal: u32, count: i32) -> String {
+    let found = match count {
+        0 => "no card was found; see that nvidia-smi lists one here, or choose cpu".to_owned(),
+        1 => "one card was found: cuda:0".to_owned(),
+        _ => format!("{count} cards were found: cuda:0 to cuda:{}", count - 1),
+    };
+    format!("cuda:{ordinal} does not exist; {found}")
 }
 
 /// What to say of a driver (1000 * major + 10 * minor) that is older than `least`.
@@ -186,6 +219,21 @@ mod tests {
             too_old(12_040, PARTITIONS_MIN).expect("too old"),
             "the driver supports CUDA 12.4, but 12.5"
         );
+    }
+
+    #[test]
+    fn a_split_that_leaves_a_lane_nothing_is_refused_by_the_key_that_asked_for_it() {
+        assert_eq!([true, false].map(asked_in), ["engine.split", "engine.background_sms"]);
+        assert!(none_left(132, 132).ends_with("none of the card's 132; ask for fewer"));
+    }
+
+    #[test]
+    fn a_card_that_is_not_there_is_told_with_those_that_are_and_what_to_do() {
+        assert!(not_there(0, 0).contains("nvidia-smi"));
+        assert_eq!(not_there(1, 1), "cuda:1 does not exist; one card was found: cuda:0");
+        assert!(not_there(9, 8).ends_with("8 cards were found: cuda:0 to cuda:7"));
+        let text = unstarted("no CUDA-capable device is detected");
+        assert!(text.contains("(no CUDA") && text.ends_with("or choose cpu"), "{text}");
     }
 
     #[test]
