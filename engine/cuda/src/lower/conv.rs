@@ -42,7 +42,7 @@ impl Lowering<'_> {
                 let (steps, cin) = (self.steps_of(input), self.cols(input));
                 if let Some(snake) = snake
                     && self.storage(input).is_bf16()
-                    && let Some(window) = self.window_for(cin, self.cols(out), shape)
+                    && let Some(window) = self.window_for(cin, self.cols(out), shape, residual)
                 {
                     let first = Windowed { input, weight, bias, shape, snake, stream };
                     let second = residual.is_none().then(|| self.second_half(index, &first, out)).flatten();

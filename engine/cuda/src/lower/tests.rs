@@ -363,6 +363,46 @@ fn wide_stages_of_a_codec_are_not_laid_out_first_where_a_block_holds_their_windo
 }
 
 #[test]
+fn a_convolution_into_sound_that_adds_to_what_is_there_is_no_launch_that_adds_nothing() {
+    let sound = |adds: bool| {
+        let mut bench = Bench::default();
+        let [point, last] = [64, 1].map(|outs| bench.weight(WeightForm::Conv, &[outs, 64, 1]));
+        let [alpha, beta] = [0; 2].map(|_| bench.weight(WeightForm::Vector, &[64]));
+        let (mut builder, rows) = (ProgramBuilder::new("sound"), Rows::PerRow(200));
+        let [wide, before] =
+            [("wide", 64), ("before", 1)].map(|(name, cols)| builder.input(name, Dtype::F32, rows, cols));
+        let [slots, start, valid] =
+            ["slots", "start", "valid"].map(|name| builder.input(name, Dtype::I32, Rows::PerRow(1), 1));
+        let [mid, out] = [("mid", 64), ("out", 1)].map(|(name, cols)| builder.scratch(name, rows, cols));
+        let (shape, state, frames) = (ConvShape { kernel: 1, stride: 1, dilation: 1 }, None, 2);
+        for (input, weight, snake, residual, out) in [
+            (wide, point, None, None, mid),
+            (mid, last, Some(Snake { alpha, beta }), adds.then_some(before), out),
+        ] {
+            let bias = None;
+            builder.push(Op::CausalConv {
+                input,
+                weight,
+                bias,
+                shape,
+                snake,
+                residual,
+                state,
+                slots,
+                start,
+                valid,
+                frames,
+                out,
+            });
+        }
+        builder.output(out);
+        let lowered = bench.lower(&builder.finish(), 4, HOPPER);
+        kernels(&lowered).contains(&"conv_one")
+    };
+    assert_eq!([false, true].map(sound), [true, false]);
+}
+
+#[test]
 fn every_kernel_a_lowering_names_is_in_the_machine_code_it_is_looked_up_in() {
     let code = |architecture| compile_all(architecture, None).unwrap_or_else(|error| panic!("{error}"));
     let holds = |code: &[Vec<u8>], name: &str| {

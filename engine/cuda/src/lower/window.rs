@@ -79,11 +79,19 @@ impl Lowering<'_> {
 
     /// The kernel for `channels` into `out` channels that lays nothing out first, where a block holds its rows and the
     /// history before them.
-    pub(super) fn window_for(&self, channels: usize, out: usize, shape: &ConvShape) -> Option<Window> {
+    pub(super) fn window_for(
+        &self,
+        channels: usize,
+        out: usize,
+        shape: &ConvShape,
+        residual: Option<ValueId>,
+    ) -> Option<Window> {
         let history = (shape.kernel - 1) * shape.dilation;
         if out == 1 {
             let fits = channels.is_multiple_of(8) && channels <= ONE_CHANNELS_MAX;
             let fits = fits && shape.kernel <= ONE_TAPS_MAX && shape.dilation == 1;
+            // Its kernel adds nothing to the sound.
+            let fits = fits && residual.is_none();
             return fits.then_some(Window { family: "one", rows: ONE_ROWS, threads: THREADS, shared: 0 });
         }
         let index = WINDOWED.iter().position(|&known| known == channels && out == channels)?;
