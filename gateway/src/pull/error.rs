@@ -11,7 +11,7 @@ pub enum PullError {
     NoToken { what: String },
     #[error("HF_TOKEN is not accepted for {what}; make a new one, or unset it for public repositories")]
     BadToken { what: String },
-    #[error("HF_TOKEN holds what no header can")]
+    #[error("HF_TOKEN holds what no token does: copy it again, one line of letters, digits and signs")]
     UnreadableToken,
     #[error(
         "access to {what} is not granted: accept its terms on its page, with the account that HF_TOKEN belongs to"

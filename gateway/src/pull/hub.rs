@@ -93,7 +93,8 @@ impl Hub {
         if !is_safe(&endpoint) || endpoint.cannot_be_a_base() {
             return Err(wrong("must be https, or http on this machine".to_owned()));
         }
-        let token = token.map(|token| {
+        // A file's line end, as a secret that is read from one may have it, is no part of the token.
+        let token = token.map(str::trim).filter(|token| !token.is_empty()).map(|token| {
             let mut value = HeaderValue::try_from(format!("Bearer {token}"))?;
             value.set_sensitive(true);
             Ok::<_, reqwest::header::InvalidHeaderValue>(value)

@@ -308,6 +308,18 @@ async fn the_token_goes_to_the_hub_and_to_nobody_else_and_stands_in_no_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_taken_without_the_line_end_of_the_file_it_was_read_from() {
+    let hub = Hub::start("line-end", &[("config.json", b"{}")]).await;
+    let with = |token: &str| PullOptions { token: Some(token.to_owned()), ..hub.options() };
+    let wrong =
+        pull(&with("hf\nsecret"), &mut |_: Progress<'_>| {}).await.expect_err("two lines").to_string();
+    assert!(wrong.contains("copy it again") && !wrong.contains("secret"), "{wrong}");
+    pull(&with("hf_secret\n"), &mut |_: Progress<'_>| {}).await.expect("pulled");
+    let seen = hub.scene().seen.clone();
+    assert!(seen.iter().all(|seen| seen.token.as_deref() == Some("Bearer hf_secret")), "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn refusals_say_what_to_do() {
     let hub = Hub::start("refusals", &[("config.json", b"{}")]).await;
     for (status, words) in
