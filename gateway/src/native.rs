@@ -148,6 +148,12 @@ fn measuring_only(config: &EngineConfig, plain: bool) -> Result<(), String> {
     if plain || config.bench { Ok(()) } else { Err("only with engine.bench (--bench)".to_owned()) }
 }
 
+/// # Errors
+/// A name that no published shape has.
+pub(crate) fn knows_shape(name: &str) -> Result<(), String> {
+    random(name).map(drop)
+}
+
 /// A published shape: its configs, the embedded model's tokenizer, weights from a seed.
 fn random(shape: &str) -> Result<ModelSource, String> {
     macro_rules! files {

@@ -18,6 +18,16 @@ const SMS_TRIED: [u32; 4] = [56, 48, 64, 40];
 /// What a first start takes a packet to cost the host.
 const PACKET_US: f64 = 50.0;
 
+/// # Errors
+/// What is written as a split and is none; whether a profile can be read shows when it is.
+pub(crate) fn check(asked: &str) -> Result<(), String> {
+    let numbers = asked.chars().all(|c| c.is_ascii_digit() || "/+- ".contains(c));
+    match asked.parse::<Split>() {
+        Err(error) if numbers && !asked.is_empty() => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}
+
 /// The split to open with; `None` leaves it to the device.
 ///
 /// # Errors
@@ -102,6 +112,16 @@ fn keep(file: &Path, profile: &ProfileFile) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_as_a_split_and_is_none_is_not_looked_for_as_a_file() {
+        for wrong in ["0/1", "100/0", "-1/2", "1/1/1", "1025/1", "100", "/"] {
+            assert!(check(wrong).is_err_and(|what| what.contains("is no split")), "{wrong}");
+        }
+        for fine in ["", "auto", "100/32", " 1 / 1 ", "h100-published", "/etc/voxlane/h200-1.7b.json"] {
+            assert_eq!(check(fine), Ok(()), "{fine}");
+        }
+    }
 
     #[test]
     fn splits_around_the_half_are_tried_where_there_is_a_choice() {

@@ -149,6 +149,9 @@ impl Resolved {
             bench: self.bool("engine.bench"),
         };
         crate::native::devices(&engine).map_err(|what| self.unfit("engine.device", what))?;
+        let shape = engine.random_weights.as_deref().map_or(Ok(()), crate::native::knows_shape);
+        shape.map_err(|what| self.unfit("engine.random_weights", what))?;
+        crate::split::check(&engine.split).map_err(|what| self.unfit("engine.split", what))?;
         crate::native::without(&engine).map_err(|what| self.unfit("engine.without", what))?;
         crate::native::faults(&engine).map_err(|what| self.unfit("engine.faults", what))?;
         Ok(Config {

@@ -103,6 +103,8 @@ fn check_refuses_what_serve_refuses_and_with_the_same_words() {
         ("[engine]\ndevice = \"cuda:0,cuda:0\"\n", "cuda:0 is named twice"),
         ("[engine]\ndevice = \"cpu:0,cpu:0\"\n", "core 0 is named twice"),
         ("[engine]\nseed = \"x\"\n", "engine.seed"),
+        ("[engine]\nrandom_weights = \"qwen3-tts-9b\"\n", "use qwen3-tts-1.7b or qwen3-tts-0.6b"),
+        ("[engine]\nsplit = \"100/0\"\n", "is no split"),
         ("[log]\nfilter = \"gateway=loud\"\n", "log.filter"),
     ] {
         std::fs::write(&file, text).expect("a temporary file");
