@@ -288,25 +288,6 @@ fn lane(name: &'static str, stats: LaneStats) {
     counter!("voxlane_lane_busy_microseconds_total", "lane" => name).absolute(stats.busy_us);
 }
 
-/// Counters without labels: they stand at zero until they count, so that what watches them sees the first time too.
-const FROM_ZERO: [&str; 15] = [
-    "voxlane_connections_refused_total",
-    "voxlane_listener_underruns_total",
-    "voxlane_opus_busy_microseconds_total",
-    "voxlane_opus_packets_total",
-    "voxlane_packet_bytes_total",
-    "voxlane_packets_late_total",
-    "voxlane_packets_sent_total",
-    "voxlane_panics_total",
-    "voxlane_playback_reports_ignored_total",
-    "voxlane_playback_reports_total",
-    "voxlane_sessions_total",
-    "voxlane_slow_readers_total",
-    "voxlane_tls_failures_total",
-    "voxlane_usage_lines_lost_total",
-    "voxlane_voices_folder_faults_total",
-];
-
 fn describe() {
     let seconds = [
         ("voxlane_first_audio_seconds", "Text in to first audio at the socket"),
@@ -317,8 +298,7 @@ fn describe() {
         describe_histogram!(name, Unit::Seconds, about);
     }
     describe_histogram!("voxlane_queue_depth", Unit::Count, "Depth of a bounded queue when it was used");
-    let counters = [
-        ("voxlane_connections_refused_total", "Connections that found every place taken"),
+    let labelled = [
         ("voxlane_contexts_finished_total", "Contexts that ended, by reason"),
         ("voxlane_device_busy_microseconds_total", "Time a device's lane was busy"),
         ("voxlane_device_frames_total", "Frames one device decoded to sound"),
@@ -326,11 +306,6 @@ fn describe() {
             "voxlane_engine_cancelled_freed_total",
             "Cancelled contexts that the lm, or all, had let go of after so many lm steps",
         ),
-        ("voxlane_engine_chunks_late_total", "Chunks made after their deadline"),
-        ("voxlane_engine_encode_hits_total", "Voices answered from the cache"),
-        ("voxlane_engine_encodes_total", "Encode stages run"),
-        ("voxlane_engine_frames_total", "Frames decoded to sound"),
-        ("voxlane_engine_refused_total", "Contexts the engine refused"),
         ("voxlane_engine_wakes_total", "Times the engine woke because something fell due, by what it was"),
         ("voxlane_errors_total", "Requests and messages refused, by code"),
         ("voxlane_heads_refused_total", "Heads of requests that could not be read, by why"),
@@ -338,6 +313,17 @@ fn describe() {
         ("voxlane_lane_busy_microseconds_total", "Time a lane was busy"),
         ("voxlane_lane_launches_total", "Launches in a lane"),
         ("voxlane_lane_rows_total", "Rows of all launches in a lane"),
+        ("voxlane_session_wakes_total", "Times a session woke because something fell due, by what it was"),
+        ("voxlane_sessions_closed_total", "Sessions that ended, by close code name"),
+        ("voxlane_tokens_refused_total", "Tokens not taken, by reason"),
+    ];
+    let plain = [
+        ("voxlane_connections_refused_total", "Connections that found every place taken"),
+        ("voxlane_engine_chunks_late_total", "Chunks made after their deadline"),
+        ("voxlane_engine_encode_hits_total", "Voices answered from the cache"),
+        ("voxlane_engine_encodes_total", "Encode stages run"),
+        ("voxlane_engine_frames_total", "Frames decoded to sound"),
+        ("voxlane_engine_refused_total", "Contexts the engine refused"),
         ("voxlane_opus_busy_microseconds_total", "Time spent encoding Opus"),
         ("voxlane_opus_packets_total", "Packets encoded"),
         ("voxlane_listener_underruns_total", "Times listeners ran dry, as they report"),
@@ -350,20 +336,19 @@ fn describe() {
         ("voxlane_panics_total", "Panics caught; each is a bug of ours"),
         ("voxlane_playback_reports_ignored_total", "Playback reports that could not be true"),
         ("voxlane_playback_reports_total", "Playback reports taken in"),
-        ("voxlane_session_wakes_total", "Times a session woke because something fell due, by what it was"),
-        ("voxlane_sessions_closed_total", "Sessions that ended, by close code name"),
         ("voxlane_sessions_total", "Sessions since start"),
         ("voxlane_slow_readers_total", "Sessions cut because they did not read"),
         ("voxlane_usage_lines_lost_total", "Lines of the usage log that could not be written"),
         ("voxlane_voices_folder_faults_total", "Times the folder of voices could not be read or changed"),
         ("voxlane_voices_kept_total", "Voices that clients brought"),
         ("voxlane_tls_failures_total", "TLS handshakes that came to nothing"),
-        ("voxlane_tokens_refused_total", "Tokens not taken, by reason"),
     ];
-    for (name, about) in counters {
+    for (name, about) in labelled {
         describe_counter!(name, about);
     }
-    for name in FROM_ZERO {
+    for (name, about) in plain {
+        describe_counter!(name, about);
+        // Whoever watches it sees the first time too.
         counter!(name).increment(0);
     }
     let gauges = [

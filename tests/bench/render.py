@@ -239,7 +239,7 @@ def h200(data: dict) -> str:
         "What urgent chunks cost a decode step of 256 rows, all launched at once, a hundred turns (ms, median and 99th percentile; a hundred in a row take a step longer than fifteen do):",
         "",
         *grid(["a step of 256 rows", "the step", "the urgent chunks"], [[row["what"], both(row["decode"]), both(row.get("urgent"))] for row in data["beside"]]),
-        "Where that goes: each kernel launched by itself on the same inputs, which takes some 4 us more than within a graph (us, launches); the largest 32 of each:",
+        "Where that goes: each kernel launched by itself on the same inputs, which takes 5 to 8 us more a launch than within a graph (us, launches); the largest 32 of each:",
         "",
         *kernels(data["kernels"]),
         f"Serving: `{data['commands']['serve']}` ({data['settings']}) and `{data['commands']['bench']}`, {data['host']}; one seed; every frame sent was "

@@ -169,9 +169,7 @@ impl Measuring {
         kept.extend((rate.offered > 0).then_some(rate));
         was_cut
     }
-}
 
-impl Measuring {
     /// Whether a rate at which every request failed was only too much: a target that has answered a lower one, and does
     /// so again when it is asked alone, is there and has told its answer.
     async fn was_overcome(&self, rate: &Rate, settings: &Arc<Settings>) -> bool {

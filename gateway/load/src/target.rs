@@ -1,5 +1,9 @@
 //! What is measured: `NAME=ADAPTER,URL`.
 
+use std::borrow::Cow;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode};
+
 /// One system and how to speak to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
@@ -122,29 +126,19 @@ impl Target {
     }
 }
 
+/// All that a URL does not take as it stands anywhere (RFC 3986, section 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// What a native request takes from its target's URL.
 const NATIVE_FIELDS: [&str; 3] = ["voice", "model", "language"];
 
 /// A part of a query without its `%XX`; `None` where it is no UTF-8.
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut parts = text.split('%');
-    bytes.extend(parts.next()?.bytes());
-    for part in parts {
-        let digits = part.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend(part[2..].bytes());
-    }
-    String::from_utf8(bytes).ok()
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
 /// The other way round.
-fn encoded(text: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(byte).collect()
+fn encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, RESERVED)
 }
 
 /// Text no language model writes slower or faster.

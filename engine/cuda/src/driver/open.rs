@@ -105,9 +105,8 @@ impl Driver {
     /// device or its driver knows no such thing.
     unsafe fn split(&self, count: u32, setting: &'static str) -> Result<Option<(Green, Green)>, DeviceError> {
         use sys::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        let none_left = || DeviceError::BadSetting { setting, what: none_left(count, self.sms) };
         if count >= self.sms {
-            return Err(none_left());
+            return Err(DeviceError::BadSetting { setting, what: none_left(count, self.sms) });
         }
         // SAFETY: plain calls with pointers to locals, each checked.
         unsafe {
@@ -135,10 +134,6 @@ impl Driver {
                 setting,
                 what: format!("{count} of {} SMs cannot be split off: {error}", self.sms),
             })?;
-            // Rounded up, it may have taken all.
-            if rest.assume_init_ref().__bindgen_anon_1.sm.smCount == 0 {
-                return Err(none_left());
-            }
             Ok(Some((self.green(part.as_mut_ptr())?, self.green(rest.as_mut_ptr())?)))
         }
     }

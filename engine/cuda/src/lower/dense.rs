@@ -13,6 +13,15 @@ pub(super) struct Branch {
     pub(super) scale: Option<WeightId>,
 }
 
+/// What a linear layer's result is added to, and where it goes: into its branch's stream where it has one.
+pub(super) fn joined(
+    branch: Option<Branch>,
+    residual: Option<ValueId>,
+    out: ValueId,
+) -> (Option<ValueId>, ValueId) {
+    branch.map_or((residual, out), |Branch { stream, .. }| (Some(stream), stream))
+}
+
 impl Lowering<'_> {
     /// Lowers the product at `index`; returns how many ops it took in.
     pub(super) fn dense(&mut self, index: usize) -> usize {
@@ -40,14 +49,15 @@ impl Lowering<'_> {
         let left = self.left(input);
         let mut factors = Vec::new();
         let weights = weights_of(&program.ops[index..index + group]);
-        let (mut act, mut sum, mut storage, mut norm, mut taken) = (None, None, Storage::F32, None, group);
+        let taken = group + usize::from(branch.is_some());
+        let (mut act, mut sum, mut storage, mut norm) = (None, None, Storage::F32, None);
         for op in &program.ops[index..index + group] {
-            let Op::Linear { weight, bias, activation, mut residual, mut out, .. } = *op else { continue };
-            let mut from = self.weight_in(&weights, weight);
-            if let Some(Branch { stream, scale }) = branch {
-                from = field(self.scaled_matrix(weight, scale));
-                (residual, out, taken) = (Some(stream), stream, 2);
-            }
+            let Op::Linear { weight, bias, activation, residual, out, .. } = *op else { continue };
+            let (residual, out) = joined(branch, residual, out);
+            let from = match branch {
+                Some(Branch { scale, .. }) => field(self.scaled_matrix(weight, scale)),
+                None => self.weight_in(&weights, weight),
+            };
             factors.push(Factor {
                 weight: from,
                 bias: maybe_vector(bias),

@@ -4,7 +4,7 @@
 use device::program::{Op, Role};
 use device::{ValueId, WeightId};
 
-use super::dense::Branch;
+use super::dense::{Branch, joined};
 use super::product::Left;
 use super::{Arg, Derived, Field, Lowering, Matmul, Place, Step, Storage, at, int, long};
 
@@ -39,7 +39,7 @@ impl Lowering<'_> {
         let Op::Linear { input, activation: None, residual, out, .. } = self.program.ops[index] else {
             return None;
         };
-        let (residual, out) = branch.map_or((residual, out), |branch| (Some(branch.stream), branch.stream));
+        let (residual, out) = joined(branch, residual, out);
         let ops = &self.program.ops[index..index + group];
         let outs: Vec<(WeightId, ValueId)> = ops
             .iter()

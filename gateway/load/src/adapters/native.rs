@@ -207,11 +207,6 @@ impl<'a> Talk<'a> {
                 fresh = true;
                 continue;
             }
-            if looked == LOOK_MAX {
-                // A socket that is looked at never makes its task wait: a server that sends faster than this takes would
-                // keep the thread from everybody else, and from the end of the run.
-                tokio::task::yield_now().await;
-            }
             looked = 0;
             if self.cut.is_none() && self.hearing.interrupts_at().is_some_and(|at| at <= now) {
                 let played = self.hearing.interrupted(now);

@@ -40,12 +40,12 @@ async fn raw(answer: &'static [u8], times: usize, then_close: bool) -> String {
     .await
 }
 
-pub(crate) fn impatient() -> Settings {
+fn impatient() -> Settings {
     Settings { patience: Span::from_millis(700), ..settings(&[]) }
 }
 
 /// The run found no server worth measuring, and says so in a line about the target.
-pub(crate) fn one_clear_error(run: &Run, what: &str) {
+fn one_clear_error(run: &Run, what: &str) {
     let error = run.error.as_deref().unwrap_or_default();
     assert!(error.starts_with("target a "), "{what}: {error:?}");
     assert!(error.lines().count() == 1 && error.len() < 400, "{what}: {error}");
@@ -137,7 +137,7 @@ fn opened(sample_rate: u32) -> Message {
 }
 
 /// A packet that says it lasts 20 ms, with so many milliseconds of loud PCM in it.
-pub(crate) fn packet(sequence: u32, millis: usize) -> Message {
+fn packet(sequence: u32, millis: usize) -> Message {
     let kind = PacketKind::Pcm;
     let header = Header {
         kind,
@@ -157,7 +157,7 @@ fn end(usage: UsageFields) -> Message {
 }
 
 /// Speaks natively up to the end of the text.
-pub(crate) async fn until_text(socket: TcpStream, sample_rate: u32) -> Socket {
+async fn until_text(socket: TcpStream, sample_rate: u32) -> Socket {
     let mut socket = accept(socket, Some("voxlane.v1")).await;
     let _sent = socket.send(ready()).await;
     while let Some(message) = next_json(&mut socket).await {
@@ -334,29 +334,8 @@ async fn what_a_server_says_of_its_failure_stays_one_line_and_steers_no_terminal
 /// Every second request hears nothing and does not end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_run_that_is_cut_short_whoever_had_missed_the_target_counts_and_no_capacity_is_said() {
-    let asked = Arc::new(AtomicU32::new(0));
-    let half = server(move |socket| {
-        let asked = Arc::clone(&asked);
-        async move {
-            let mut socket = until_text(socket, 24_000).await;
-            if asked.fetch_add(1, Relaxed).is_multiple_of(2) {
-                let _sent = socket.send(packet(1, 20)).await;
-                let _sent = socket.send(end(usage(1))).await;
-            }
-            while next_json(&mut socket).await.is_some() {}
-        }
-    })
-    .await;
-    let target = Target::parse(&format!("a=native+pcm,ws://{half}")).expect("valid");
-    let (cut, is_cut) = watch::channel(false);
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(3_500)).await;
-        cut.send(true).expect("the run listens");
-        std::future::pending::<()>().await;
-    });
-    let witness = Witness { progress: &|_| {}, so_far: &|_| {}, cut: is_cut };
-    let rates = Rates::sweep("20").expect("valid");
-    let run = run(vec![target], settings(&[]), rates, Span::from_millis(4_000), witness).await;
+    let target = answering(|asked| asked.is_multiple_of(2)).await;
+    let run = cut_short(target, 4_000, 3_500).await;
     let rate = &run.report.targets[0].rates[0];
     assert!(rate.cut_short && rate.completed > 5, "{rate:?}");
     // All but the last few, who might still have been in time.
@@ -365,29 +344,40 @@ async fn of_a_run_that_is_cut_short_whoever_had_missed_the_target_counts_and_no_
     assert_eq!(run.report.targets[0].capacity["90"], None);
 }
 
-/// A target that answers everybody at once.
-async fn prompt() -> Target {
-    let prompt = server(|socket| async move {
-        let mut socket = until_text(socket, 24_000).await;
-        let _sent = socket.send(packet(1, 20)).await;
-        let _sent = socket.send(end(usage(1))).await;
-        while next_json(&mut socket).await.is_some() {}
+/// A target that answers those requests, by their number, that `answers` says; of the others it hears all and says nothing.
+async fn answering(answers: impl Fn(u32) -> bool + Clone + Send + 'static) -> Target {
+    let asked = Arc::new(AtomicU32::new(0));
+    let target = server(move |socket| {
+        let (asked, answers) = (Arc::clone(&asked), answers.clone());
+        async move {
+            let mut socket = until_text(socket, 24_000).await;
+            if answers(asked.fetch_add(1, Relaxed)) {
+                let _sent = socket.send(packet(1, 20)).await;
+                let _sent = socket.send(end(usage(1))).await;
+            }
+            while next_json(&mut socket).await.is_some() {}
+        }
     })
     .await;
-    Target::parse(&format!("a=native+pcm,ws://{prompt}")).expect("valid")
+    Target::parse(&format!("a=native+pcm,ws://{target}")).expect("valid")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_is_cut_short_before_its_window_has_anybody_in_it_says_so_and_tells_no_rate() {
+/// 20 requests a second in a window of `window_ms`, cut short after `after_ms`.
+async fn cut_short(target: Target, window_ms: i64, after_ms: u64) -> Run {
     let (cut, is_cut) = watch::channel(false);
     tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(after_ms)).await;
         cut.send(true).expect("the run listens");
         std::future::pending::<()>().await;
     });
     let witness = Witness { progress: &|_| {}, so_far: &|_| {}, cut: is_cut };
     let rates = Rates::sweep("20").expect("valid");
-    let run = run(vec![prompt().await], settings(&[]), rates, Span::from_millis(6_000), witness).await;
+    run(vec![target], settings(&[]), rates, Span::from_millis(window_ms), witness).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_cut_short_before_its_window_has_anybody_in_it_says_so_and_tells_no_rate() {
+    let run = cut_short(answering(|_| true).await, 6_000, 300).await;
     assert!(run.report.targets[0].rates.is_empty(), "{:?}", run.report.targets);
     let notes = &run.report.notes;
     assert!(notes.iter().any(|it| it.contains("cut short before its window had anybody")), "{notes:?}");
@@ -395,7 +385,7 @@ async fn a_run_that_is_cut_short_before_its_window_has_anybody_in_it_says_so_and
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_search_that_is_cut_short_keeps_its_short_windows_and_says_that_they_tell_no_capacity() {
-    let target = prompt().await;
+    let target = answering(|_| true).await;
     let (cut, is_cut) = watch::channel(false);
     let (told, kept) = (AtomicU32::new(0), std::sync::Mutex::new(Vec::new()));
     let progress = |line: String| {
@@ -467,29 +457,8 @@ async fn a_search_goes_on_below_a_rate_that_overcomes_its_target() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_was_cut_short_before_anybody_was_answered_is_no_failure_of_its_target() {
-    let asked = Arc::new(AtomicU32::new(0));
-    let slow = server(move |socket| {
-        let asked = Arc::clone(&asked);
-        async move {
-            let mut socket = until_text(socket, 24_000).await;
-            if asked.fetch_add(1, Relaxed) == 0 {
-                let _sent = socket.send(packet(1, 20)).await;
-                let _sent = socket.send(end(usage(1))).await;
-            }
-            while next_json(&mut socket).await.is_some() {}
-        }
-    })
-    .await;
-    let target = Target::parse(&format!("a=native+pcm,ws://{slow}")).expect("valid");
-    let (cut, is_cut) = watch::channel(false);
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(2_000)).await;
-        cut.send(true).expect("the run listens");
-        std::future::pending::<()>().await;
-    });
-    let witness = Witness { progress: &|_| {}, so_far: &|_| {}, cut: is_cut };
-    let rates = Rates::sweep("20").expect("valid");
-    let run = run(vec![target], settings(&[]), rates, Span::from_millis(3_000), witness).await;
+    // The probe is answered.
+    let run = cut_short(answering(|asked| asked == 0).await, 3_000, 2_000).await;
     let rate = &run.report.targets[0].rates[0];
     assert!(rate.cut_short && rate.offered > 0 && rate.completed == 0, "{rate:?}");
     assert_eq!(run.error, None, "it was not waited for");

@@ -3,7 +3,6 @@
 mod adapters;
 mod arrivals;
 mod ear;
-mod flood;
 mod hostile;
 mod rates;
 mod report;
